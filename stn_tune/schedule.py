@@ -1,0 +1,186 @@
+"""Schedule: the hyperparameter values that were found, step by step; saved, loaded, replayed, drawn."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stn_tune.hyper import unknown_name
+from stn_tune.space import HyperSpace, SpaceError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+FORMAT = "stn_tune.schedule"
+VERSION = 1
+
+
+class ScheduleError(ValueError):
+    """A schedule that is broken, or does not fit where it is to be used."""
+
+
+class Schedule:
+    """Values of hyperparameters over the course of training.
+
+    ``steps[k]`` is the number of weight steps done when ``values[name][k]`` came into force; values before the
+    first entry are the first entry's. ``total_steps`` is the length of the training it was found in.
+    """
+
+    def __init__(
+        self,
+        space: HyperSpace | Mapping[str, Any],
+        steps: Sequence[int],
+        values: Mapping[str, Sequence[float]],
+        scales: Mapping[str, Sequence[float]] | None = None,
+        total_steps: int | None = None,
+    ):
+        self.space = space if isinstance(space, HyperSpace) else HyperSpace(space)
+        self.steps = [int(s) for s in steps]
+        self.values = {name: list(values.get(name, ())) for name in self.space.names}
+        self.scales = {name: list(column) for name, column in (scales or {}).items()}
+        self.total_steps = self.steps[-1] if total_steps is None and self.steps else int(total_steps or 0)
+        self._validate(values)
+
+    def _validate(self, values: Mapping[str, Sequence[float]]) -> None:
+        if not self.steps:
+            raise ScheduleError("the schedule is empty: it needs at least one step")
+        if any(b <= a for a, b in zip(self.steps, self.steps[1:], strict=False)) or self.steps[0] < 0:
+            raise ScheduleError("the steps of a schedule must be non-negative and increase")
+        if self.total_steps < self.steps[-1]:
+            raise ScheduleError(
+                f"total_steps is {self.total_steps}, but the last entry is at step {self.steps[-1]}"
+            )
+        for name in [*values, *self.scales]:
+            if name not in self.space:
+                raise ScheduleError(unknown_name(name, self.space.names))
+        for name, column in [*self.values.items(), *self.scales.items()]:
+            if len(column) != len(self.steps):
+                raise ScheduleError(f"{name}: {len(column)} values for {len(self.steps)} steps")
+        for name, column in self.values.items():
+            for step, value in zip(self.steps, column, strict=True):
+                try:
+                    self.space.check(name, value)
+                except SpaceError as error:
+                    raise ScheduleError(f"{error} (at step {step})") from None
+
+    @classmethod
+    def from_history(
+        cls,
+        space: HyperSpace,
+        steps: Sequence[int],
+        lam: Sequence[Sequence[float]],
+        sigma: Sequence[Sequence[float]],
+        total_steps: int,
+    ) -> Schedule:
+        """From rows of unconstrained λ and σ, one per update."""
+        constrained = space.constrain(torch.tensor(lam, dtype=torch.float64))
+        values = {name: [space.transform(name).native(v) for v in c.tolist()] for name, c in constrained.items()}
+        scales = dict(zip(space.names, map(list, zip(*sigma, strict=True)), strict=True))
+        return cls(space, steps, values, scales, total_steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and self.to_json() == other.to_json()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{name}: {v[0]:.4g} → {v[-1]:.4g}" for name, v in self.values.items())
+        return f"Schedule({len(self)} updates over {self.total_steps} steps; {ends})"
+
+    def at(
+        self, step: float | None = None, *, fraction: float | None = None, interpolate: bool = False
+    ) -> dict[str, float]:
+        """The values in force at a step, or at a fraction of the whole training (0 to 1).
+
+        Past the last entry its values stay. With ``interpolate`` continuous values move linearly between entries;
+        discrete ones never do.
+        """
+        if (step is None) == (fraction is None):
+            raise ScheduleError("give either a step or a fraction of training")
+        where = step if step is not None else (fraction or 0.0) * self.total_steps
+        if not math.isfinite(where) or where < 0 or (fraction is not None and fraction > 1):
+            given = f"step {step}" if step is not None else f"fraction {fraction}"
+            raise ScheduleError(f"{given} is outside the schedule: steps start at 0, fractions lie in [0, 1]")
+        k = max(bisect_right(self.steps, where) - 1, 0)
+        last = k + 1 == len(self.steps) or where < self.steps[0]
+        weight = 0.0 if last else (where - self.steps[k]) / (self.steps[k + 1] - self.steps[k])
+        result = {}
+        for name, column in self.values.items():
+            value = column[k]
+            if interpolate and weight and not self.space.transform(name).discrete:
+                value += weight * (column[k + 1] - value)
+            result[name] = value
+        return result
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented, versioned format: plain JSON that needs nothing but this text to be read."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "space": self.space.to_json(),
+            "total_steps": self.total_steps,
+            "steps": self.steps,
+            "values": self.values,
+            "scales": self.scales,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Schedule:
+        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+            raise ScheduleError(f'not a schedule: its "format" is not "{FORMAT}"')
+        if data.get("version") != VERSION:
+            raise ScheduleError(f"schedule of version {data.get('version')}; this release reads {VERSION}")
+        for key in ("space", "steps", "values"):
+            if key not in data:
+                raise ScheduleError(f"the schedule has no {key!r}")
+        space = HyperSpace.from_json(data["space"])
+        return cls(space, data["steps"], data["values"], data.get("scales"), data.get("total_steps"))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the schedule as JSON, whole or not at all."""
+        target = Path(path)
+        partial = target.with_name(f".{target.name}.{os.getpid()}")
+        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+        os.replace(partial, target)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Schedule:
+        try:
+            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (json.JSONDecodeError, UnicodeDecodeError, ScheduleError, SpaceError) as error:
+            raise ScheduleError(f"{path}: {error}") from None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per update: step, hp/<name>, scale/<name>."""
+        import pandas as pd
+
+        columns = {f"hp/{name}": column for name, column in self.values.items()}
+        columns |= {f"scale/{name}": column for name, column in self.scales.items()}
+        return pd.DataFrame({"step": self.steps, **columns})
+
+    def plot(self, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+        """Draws the values over training steps; one line per hyperparameter."""
+        from matplotlib import pyplot as plt
+
+        if ax is None:
+            _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
+        for name in names or self.space.names:
+            if name not in self.values:
+                raise ScheduleError(unknown_name(name, self.values))
+            ax.step([*self.steps, self.total_steps], [*self.values[name], self.values[name][-1]], where="post", label=name)
+        ax.set_xlabel("training step")
+        ax.set_ylabel("hyperparameter value")
+        ax.margins(x=0.01)
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        return ax

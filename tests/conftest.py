@@ -1,0 +1,22 @@
+"""What all tests share: one thread, a fixed seed, a small space."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ray import tune
+
+import stn_tune as stn
+
+
+@pytest.fixture(autouse=True)
+def _reproducible():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def hyper() -> stn.Hyper:
+    """Three hyperparameters of different kinds, in double precision and away from λ = 0."""
+    space = {"rate": tune.uniform(0, 0.9), "holes": tune.randint(0, 5), "decay": tune.loguniform(1e-5, 1)}
+    return stn.Hyper(space, init={"rate": 0.3, "holes": 1, "decay": 1e-3}, scale=0.7).double()

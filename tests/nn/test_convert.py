@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import stn_tune as stn
+
+
+class Tied(nn.Module):
+    """An embedding and a decoder that share one matrix, and an LSTM between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Embedding(11, 6)
+        self.rnn = nn.LSTM(6, 6, batch_first=True)
+        self.drop = nn.Dropout(0.5)
+        self.decoder = nn.Linear(6, 11)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, words):
+        return self.decoder(self.drop(self.rnn(self.encoder(words))[0]))
+
+
+def test_keeps_weights_ties_and_module_objects(hyper):
+    model = Tied().double()
+    before = {name: p for name, p in model.named_parameters()}
+    modules = list(model.modules())
+    assert stn.self_tune(model, hyper) is model
+    assert list(model.modules()) == modules
+    after = dict(model.named_parameters())
+    assert all(after[name] is p for name, p in before.items())
+    assert model.decoder.weight is model.encoder.weight
+    assert model.decoder.hyper_weight is model.encoder.hyper_weight
+    assert [type(m).__name__ for m in (model.encoder, model.rnn, model.decoder)] == [
+        "HyperEmbedding",
+        "HyperLSTM",
+        "HyperLinear",
+    ]
+    words = torch.randint(0, 11, (4, 5))
+    with hyper.using(hyper.sample(4)):
+        assert model(words).shape == (4, 5, 11)
+    assert not any(name.startswith("source") for name in model.state_dict()), "λ is no weight of the model"
+
+
+def test_bound_dropout_reads_its_hyperparameter(hyper):
+    model = stn.self_tune(Tied().double(), hyper, bind={"drop": "rate"})
+    assert isinstance(model.drop, stn.nn.Dropout)
+    sample = hyper.sample(4)
+    with hyper.using(sample):
+        model(torch.randint(0, 11, (4, 5)))
+    assert sample.read == {"rate"}
+
+
+def test_a_plain_model_reads_fixed_values_and_new_ones_later():
+    model = nn.Sequential(nn.Linear(3, 1000), stn.nn.Dropout("rate"))
+    values = stn.fix(model, {"rate": 1.0})
+    assert (model(torch.randn(2, 3)) == 0).all()
+    values.set({"rate": 0.0})
+    assert (model(torch.randn(2, 3)) != 0).all()
+    values.set({"rate": 0.5})
+    assert (model(torch.randn(20, 3)) == 0).double().mean() == pytest.approx(0.5, abs=0.02)
+    plain = nn.Sequential(nn.Linear(3, 1000), nn.Dropout(0.5))
+    stn.fix(plain, {"rate": 1.0}, bind={"1": "rate"})
+    assert (plain(torch.randn(2, 3)) == 0).all()
+
+
+def test_excluded_layers_stay_plain(hyper):
+    model = stn.self_tune(Tied(), hyper, exclude=["enc*", "decoder"])
+    assert type(model.encoder) is nn.Embedding
+    assert type(model.decoder) is nn.Linear
+    nested = nn.ModuleDict({"head": nn.Sequential(nn.Linear(2, 2)), "body": nn.Linear(2, 2)})
+    stn.self_tune(nested, hyper, exclude=["head"])
+    assert type(nested["head"][0]) is nn.Linear
+
+
+def test_says_what_it_converted(hyper, caplog):
+    with caplog.at_level("INFO", logger="stn_tune"):
+        model = stn.self_tune(Tied(), hyper, bind={"drop": "rate"}, exclude=["encoder"])
+    text = stn.describe(model)
+    assert text in caplog.text
+    assert "rnn: HyperLSTM, 336 + 456 parameters" in text
+    assert "encoder: Embedding stays plain, 66 parameters" in text
+    assert "drop: Dropout reads rate" in text
+
+
+def test_works_outside_a_step_at_the_deterministic_lambda(hyper):
+    model = stn.self_tune(Tied().double(), hyper).eval()
+    words = torch.randint(0, 11, (4, 5))
+    outside = model(words)
+    with hyper.using(hyper.mean()):
+        torch.testing.assert_close(model(words), outside)
+    for duplicate in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(duplicate(words), outside)
+        with torch.no_grad():
+            duplicate.rnn.source.lam += 1
+        assert hyper.lam is not duplicate.rnn.source.lam
+
+
+def test_converting_twice_changes_nothing(hyper):
+    model = stn.self_tune(Tied(), hyper)
+    names = list(model.state_dict())
+    assert list(stn.self_tune(model, hyper).state_dict()) == names
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "message"),
+    [
+        (nn.Sequential(nn.GRU(2, 3)), {}, r"0: GRU has no hyper counterpart .* exclude=\['0'\]"),
+        (nn.Sequential(nn.Conv3d(2, 3, 1)), {}, "0: Conv3d has no hyper counterpart"),
+        (nn.Sequential(nn.MultiheadAttention(4, 2)), {}, "0: MultiheadAttention has no hyper counterpart"),
+        (nn.TransformerEncoderLayer(4, 2), {}, "TransformerEncoderLayer has no hyper counterpart"),
+        (nn.Sequential(nn.LazyLinear(3)), {}, "0: LazyLinear has no weights yet; run one batch"),
+        (nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(2, 3))), {}, "parametrization"),
+        (nn.Sequential(nn.LSTM(2, 3, bidirectional=True)), {}, "0: HyperLSTM has no bidirectional=True"),
+        (nn.Sequential(nn.LSTM(2, 3, proj_size=2)), {}, "0: HyperLSTM has no proj_size=2"),
+        (nn.Sequential(nn.Embedding(2, 3, max_norm=1.0)), {}, "max_norm=1.0"),
+        (nn.Sequential(nn.ReLU()), {}, "Sequential has no layer to convert"),
+        (nn.Sequential(nn.Linear(2, 3)), {"exclude": ["fc"]}, "'fc' fits no layer of Sequential; there are 0"),
+        (nn.Sequential(nn.Linear(2, 3)), {"bind": {"drop": "rate"}}, "there is no module 'drop'"),
+        (nn.Sequential(nn.Linear(2, 3)), {"bind": {"0": "rate"}}, "0 is a Linear; a hyperparameter can be bound"),
+        (nn.Sequential(nn.Linear(2, 3)), {"fold": {"0": "both"}}, "'inner' or 'outer'"),
+        (
+            nn.Sequential(nn.Linear(2, 3), stn.nn.Dropout("rat")),
+            {},
+            "1: rat is not a hyperparameter here .*: did you mean rate",
+        ),
+    ],
+)
+def test_what_it_cannot_honour_gets_an_error_and_nothing_is_changed(hyper, module, options, message):
+    types = [type(layer) for layer in module.modules()]
+    with pytest.raises((stn.ConversionError, stn.nn.LayoutError), match=message):
+        stn.self_tune(module, hyper, **options)
+    assert [type(layer) for layer in module.modules()] == types
+
+
+def test_a_subclass_with_a_forward_of_its_own_is_not_converted_silently(hyper):
+    class Scaled(nn.Linear):
+        def forward(self, input):
+            return 2 * super().forward(input)
+
+    with pytest.raises(stn.ConversionError, match="fc: Scaled has no hyper counterpart"):
+        stn.self_tune(nn.ModuleDict({"fc": Scaled(2, 2)}), hyper)
+
+
+def test_a_named_regulariser_that_nobody_set_says_so():
+    with pytest.raises(RuntimeError, match="reads the hyperparameter 'rate', but nothing sets it"):
+        stn.nn.Dropout("rate")(torch.ones(3, 3))

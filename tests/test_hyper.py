@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+import torch
+from ray import tune
+from torch.distributions import Normal
+
+import stn_tune as stn
+
+SPACE = {"drop": tune.uniform(0, 0.8), "holes": tune.randint(0, 5), "alpha": stn.positive()}
+
+
+def make(**options) -> stn.Hyper:
+    return stn.Hyper(SPACE, init={"drop": 0.2, "holes": 3, "alpha": 0.5}, **options)
+
+
+def test_starts_at_its_initial_values_and_scale():
+    hyper = make(scale={"drop": 0.1, "holes": 1.0, "alpha": 3.0})
+    assert hyper.values_now() == {"drop": pytest.approx(0.2), "holes": 3, "alpha": pytest.approx(0.5)}
+    assert type(hyper.values_now()["holes"]) is int
+    assert hyper.scales_now() == pytest.approx({"drop": 0.1, "holes": 1.0, "alpha": 3.0})
+    middle = stn.Hyper({"drop": tune.uniform(0, 0.8)})
+    assert middle.values_now()["drop"] == pytest.approx(0.4)
+
+
+def test_samples_are_gaussian_around_lambda():
+    hyper = make(scale=0.3)
+    drawn = hyper.sample(20_000).unconstrained
+    torch.testing.assert_close(drawn.mean(0), hyper.lam.detach(), atol=0.01, rtol=0)
+    torch.testing.assert_close(drawn.std(0), torch.full((3,), 0.3), atol=0.01, rtol=0)
+    assert torch.corrcoef(drawn.detach().t()).triu(1).abs().max() < 0.03
+
+
+def test_a_sample_gives_the_constrained_values_of_what_the_layers_see():
+    hyper = make()
+    sample = hyper.sample(16)
+    assert set(sample) == set(SPACE)
+    for i, name in enumerate(hyper.space.names):
+        expected = hyper.space.transform(name).constrain(sample.unconstrained[:, i])
+        torch.testing.assert_close(sample[name], expected)
+    assert sample.read == set(SPACE)
+    assert (sample["holes"] == sample["holes"].round()).all()
+
+
+def test_per_batch_hyperparameters_are_drawn_once():
+    hyper = make(per_batch=["alpha"])
+    sample = hyper.sample(16)
+    assert sample["alpha"].dim() == 0
+    assert (sample.unconstrained[:, 2] == sample.unconstrained[0, 2]).all()
+    assert sample.unconstrained[:, 0].unique().numel() == 16
+    assert hyper.sample(16)["alpha"] != sample["alpha"]
+
+
+def test_the_deterministic_and_the_shared_sample_hold_one_value_for_all():
+    hyper = make()
+    assert hyper.mean()["drop"].shape == ()
+    assert hyper.mean()["drop"].item() == pytest.approx(0.2)
+    assert hyper.sample()["drop"].shape == ()
+    assert hyper.current["drop"].item() == pytest.approx(0.2)
+    shared = hyper.sample()
+    with hyper.using(shared):
+        assert hyper.current is shared
+    assert hyper.current is not shared
+
+
+def test_constants_are_found_by_name_and_mistakes_are_named():
+    hyper = make(constants={"lr": 0.1, "drop": 9.9})
+    sample = hyper.sample(4)
+    assert sample["lr"] == 0.1
+    assert sample["drop"].shape == (4,), "what is tuned wins over a constant of the same name"
+    with pytest.raises(KeyError, match=r"drp is not a hyperparameter here .*: did you mean drop\?"):
+        sample["drp"]
+
+
+def test_entropy_is_the_gaussians():
+    hyper = make(scale={"drop": 0.1, "holes": 1.0, "alpha": 3.0})
+    expected = sum(Normal(0.0, s).entropy().item() for s in (0.1, 1.0, 3.0))
+    assert hyper.entropy().item() == pytest.approx(expected, rel=1e-5)
+    assert expected == pytest.approx(sum(math.log(s * math.sqrt(2 * math.pi * math.e)) for s in (0.1, 1, 3)))
+
+
+def test_a_fixed_scale_gets_no_gradient():
+    hyper = make(tune_scale=False)
+    hyper.sample(8).unconstrained.sum().backward()
+    assert hyper.lam.grad is not None
+    assert hyper.raw_sigma.grad is None
+
+
+def test_state_loads_with_weights_only_and_only_into_the_same_space():
+    hyper = make(scale=0.3)
+    with torch.no_grad():
+        hyper.lam += 0.5
+    buffer = io.BytesIO()
+    torch.save(hyper.state_dict(), buffer)
+    buffer.seek(0)
+    state = torch.load(buffer, weights_only=True)
+    other = make()
+    other.load_state_dict(state)
+    assert torch.equal(other.lam, hyper.lam)
+    assert torch.equal(other.sigma, hyper.sigma)
+    with pytest.raises(stn.SpaceError, match="drop: the saved state has"):
+        stn.Hyper({"drop": tune.uniform(0, 0.9), "holes": tune.randint(0, 5), "alpha": stn.positive()}).load_state_dict(
+            state
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"init": {"drap": 0.1}}, "init: drap is not a hyperparameter here .* did you mean drop"),
+        ({"init": {"drop": 0.9}}, "drop: .*0.9"),
+        ({"init": {"drop": math.nan}}, "drop: .*nan"),
+        ({"scale": 0.0}, "drop: the perturbation scale is 0.0; it must be positive"),
+        ({"scale": {"drop": 1.0}}, "scale: (holes|alpha) is missing"),
+        ({"per_batch": ["beta"]}, "per_batch: beta is not a hyperparameter here"),
+        ({"direct": ["beta"]}, "direct: beta is not a hyperparameter here"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(stn.SpaceError, match=message):
+        stn.Hyper(SPACE, **options)
+
+
+class TestScoreFunction:
+    """The estimator of Case 2 against a brute-force expectation."""
+
+    @staticmethod
+    def value(units):
+        """A validation loss that depends directly on a discrete hyperparameter."""
+        return (units - 3.0) ** 2 / 4
+
+    def exact(self, hyper):
+        """∂E[F]/∂(λ, σ) by summing F over the values times the Gaussian mass that rounds to them."""
+        lam, sigma = hyper.lam.detach().double().requires_grad_(), hyper.sigma.detach().double().requires_grad_()
+        grid = torch.linspace(-12, 12, 400_001, dtype=torch.float64)
+        density = Normal(lam, sigma).log_prob(grid).exp()
+        units = hyper.space.transform("units").constrain(grid)
+        expectation = torch.trapezoid(self.value(units) * density, grid)
+        return [g.item() for g in torch.autograd.grad(expectation, (lam, sigma))]
+
+    @pytest.mark.parametrize("reduction", ["per example", "scalar", "per batch", "shared"])
+    def test_is_unbiased(self, reduction):
+        space = {"units": tune.randint(0, 8)}
+        per_batch = ["units"] if reduction == "per batch" else []
+        hyper = stn.Hyper(space, init={"units": 5}, scale=0.8, direct=True, per_batch=per_batch)
+        batch = 200 if reduction == "per example" else 4
+        estimates = []
+        hyper.baseline.fill_(0.7)
+        for _ in range(400 if reduction == "per example" else 6000):
+            sample = hyper.sample(None if reduction == "shared" else batch)
+            losses = self.value(sample["units"]).expand(batch if reduction == "per batch" else sample["units"].shape)
+            if reduction == "scalar":
+                losses = losses.mean()
+            surrogate = hyper.score(losses, sample)
+            grad_lam, grad_raw = torch.autograd.grad(surrogate, (hyper.lam, hyper.raw_sigma))
+            estimates.append([grad_lam.item(), grad_raw.item() / torch.sigmoid(hyper.raw_sigma).item()])
+        estimates = torch.tensor(estimates, dtype=torch.float64)
+        error = estimates.std(0) / len(estimates) ** 0.5
+        exact = torch.tensor(self.exact(hyper), dtype=torch.float64)
+        assert (exact.abs() > 5 * error).all(), "the test can tell the gradient from zero"
+        assert ((estimates.mean(0) - exact).abs() < 4 * error).all(), (estimates.mean(0), exact, error)
+
+    def test_the_baseline_reduces_the_variance(self):
+        hyper = stn.Hyper({"units": tune.randint(0, 8)}, init={"units": 5}, scale=0.8, direct=True)
+        spread = []
+        for offset in (0.0, 100.0):
+            gradients = []
+            for _ in range(300):
+                sample = hyper.sample(50)
+                surrogate = hyper.score(self.value(sample["units"]) + offset, sample)
+                gradients.append(torch.autograd.grad(surrogate, hyper.lam)[0].item())
+            spread.append(torch.tensor(gradients).std().item())
+        assert spread[1] < 1.5 * spread[0], "a constant added to the loss does not add variance"
+
+    def test_direct_values_carry_no_path_gradient(self):
+        hyper = stn.Hyper({"units": tune.uniform(0, 8), "rate": tune.uniform(0, 1)}, direct=["units"])
+        sample = hyper.sample(3)
+        assert torch.autograd.grad(sample["units"].sum(), hyper.lam, retain_graph=True)[0].tolist() == [0.0, 0.0]
+        gradient = torch.autograd.grad(sample.unconstrained.sum(), hyper.lam)[0]
+        assert gradient.tolist() == [0.0, 3.0]

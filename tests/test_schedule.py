@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+import matplotlib as mpl
+import pytest
+from ray import tune
+
+import stn_tune as stn
+
+mpl.use("Agg")
+SPACE = {"drop": tune.uniform(0, 0.9), "holes": tune.randint(0, 5)}
+
+
+def make(**changes) -> stn.Schedule:
+    parts = {
+        "space": SPACE,
+        "steps": [0, 10, 30],
+        "values": {"drop": [0.1, 0.2, 0.6], "holes": [1, 2, 4]},
+        "scales": {"drop": [0.5, 0.4, 0.3], "holes": [0.5, 0.5, 0.5]},
+        "total_steps": 100,
+    }
+    return stn.Schedule(**{**parts, **changes})
+
+
+def test_values_hold_until_the_next_entry():
+    schedule = make()
+    assert schedule.at(step=0) == {"drop": 0.1, "holes": 1}
+    assert schedule.at(9.9) == {"drop": 0.1, "holes": 1}
+    assert schedule.at(step=10) == {"drop": 0.2, "holes": 2}
+    assert schedule.at(step=10_000) == {"drop": 0.6, "holes": 4}
+    assert schedule.at(fraction=0.2) == schedule.at(step=20)
+    assert schedule.at(fraction=1.0) == schedule.at(step=100)
+    assert make(steps=[5, 10, 30]).at(step=0) == {"drop": 0.1, "holes": 1}
+
+
+def test_interpolation_moves_continuous_values_only():
+    schedule = make()
+    assert schedule.at(20, interpolate=True) == {"drop": pytest.approx(0.4), "holes": 2}
+    assert schedule.at(90, interpolate=True) == {"drop": 0.6, "holes": 4}
+    assert make(steps=[5, 10, 30]).at(step=2, interpolate=True)["drop"] == 0.1
+
+
+def test_saves_and_loads_without_loss(tmp_path):
+    schedule = make()
+    path = tmp_path / "schedule.json"
+    schedule.save(path)
+    assert stn.Schedule.load(path) == schedule
+    assert json.loads(path.read_text())["version"] == 1
+    assert list(tmp_path.iterdir()) == [path], "nothing half-written is left"
+
+
+def test_frame_and_plot():
+    frame = make().to_frame()
+    assert list(frame.columns) == ["step", "hp/drop", "hp/holes", "scale/drop", "scale/holes"]
+    assert frame["hp/drop"].tolist() == [0.1, 0.2, 0.6]
+    ax = make().plot(["drop"])
+    assert [line.get_label() for line in ax.lines] == ["drop"]
+    assert ax.lines[0].get_xdata().tolist() == [0, 10, 30, 100]
+    mpl.pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": [], "values": {}, "scales": {}}, "the schedule is empty"),
+        ({"steps": [0, 30, 10]}, "must be non-negative and increase"),
+        ({"total_steps": 20}, "total_steps is 20, but the last entry is at step 30"),
+        ({"values": {"drop": [0.1, 0.2, 0.6]}}, "holes: 0 values for 3 steps"),
+        ({"values": {"drop": [0.1, 0.2, 0.95], "holes": [1, 2, 4]}}, r"drop: .*0.95.* \(at step 30\)"),
+        ({"values": {"drop": [0.1, 0.2, 0.6], "holes": [1, 2, 4], "x": [0]}}, "x is not a hyperparameter here"),
+    ],
+)
+def test_a_broken_schedule_is_refused(changes, message):
+    with pytest.raises(stn.ScheduleError, match=message):
+        make(**changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "schedule.json: Expecting"),
+        ("[]", "not a schedule"),
+        ('{"format": "stn_tune.schedule", "version": 9}', "schedule of version 9; this release reads 1"),
+        ('{"format": "stn_tune.schedule", "version": 1, "space": {}}', "the schedule has no 'steps'"),
+    ],
+)
+def test_a_broken_file_is_named(tmp_path, text, message):
+    path = tmp_path / "schedule.json"
+    path.write_text(text)
+    with pytest.raises(stn.ScheduleError, match=message):
+        stn.Schedule.load(path)
+
+
+def test_bad_positions_are_refused():
+    for arguments in ({}, {"step": 1, "fraction": 0.1}, {"step": -1}, {"fraction": 1.5}, {"step": float("nan")}):
+        with pytest.raises(stn.ScheduleError):
+            make().at(**arguments)

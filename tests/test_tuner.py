@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+import torch
+from ray import tune
+from torch import nn
+
+import stn_tune as stn
+from stn_tune.tuner import batch_size
+
+
+def loss_fn(model, batch, hp):
+    x, y = batch
+    return nn.functional.cross_entropy(model(x), y)
+
+
+def batches(count: int, size: int = 8, seed: int = 0):
+    g = torch.Generator().manual_seed(seed)
+    return [(torch.randn(size, 6, generator=g), torch.randint(0, 3, (size,), generator=g)) for _ in range(count)]
+
+
+def make(space=None, net=None, lr=0.1, hyper_options=None, **options) -> stn.SelfTuner:
+    torch.manual_seed(0)
+    hyper = stn.Hyper(space or {"drop": tune.uniform(0, 0.9)}, **(hyper_options or {}))
+    net = net or nn.Sequential(nn.Linear(6, 16), nn.ReLU(), stn.nn.Dropout("drop"), nn.Linear(16, 3))
+    model = stn.self_tune(net, hyper)
+    return stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9), **options)
+
+
+def snapshot(tuner):
+    named = {**dict(tuner.model.named_parameters()), **dict(tuner.hyper.named_parameters())}
+    named |= dict(tuner.model.named_buffers())
+    return {name: value.detach().clone() for name, value in named.items()}
+
+
+def changed(before, after):
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def test_train_steps_move_weights_and_valid_steps_move_lambda_and_sigma():
+    tuner = make()
+    train, valid = batches(2)
+    before = snapshot(tuner)
+    loss = tuner.train_step(loss_fn, train)
+    middle = snapshot(tuner)
+    assert changed(before, middle) == {name for name, _ in tuner.model.named_parameters()}
+    assert loss.shape == ()
+    assert not loss.requires_grad
+    assert all(p.grad is None for p in tuner.hyper.parameters()), "λ is detached in weight steps"
+    tuner.optimizer.zero_grad()
+    tuner.valid_step(loss_fn, valid)
+    assert changed(middle, snapshot(tuner)) == {"lam", "raw_sigma"}
+    assert all(p.grad is None for p in tuner.model.parameters()), "weights get no gradient work"
+    assert all(p.requires_grad for p in tuner.model.parameters())
+    assert tuner.model.training
+
+
+def test_a_fixed_scale_stays():
+    tuner = make(hyper_options={"tune_scale": False})
+    assert tuner.valid_draw == "mean"
+    train, valid = batches(2)
+    tuner.train_step(loss_fn, train)
+    before = snapshot(tuner)
+    tuner.valid_step(loss_fn, valid)
+    assert changed(before, snapshot(tuner)) == {"lam"}
+
+
+def test_valid_steps_see_eval_mode_and_restore_what_was_there():
+    modes = []
+
+    def spy(model, batch, hp):
+        modes.append([m.training for m in model.modules()])
+        return loss_fn(model, batch, hp)
+
+    tuner = make()
+    tuner.model[0].eval()
+    expected = [m.training for m in tuner.model.modules()]
+    for batch in batches(2):
+        tuner.train_step(spy, batch)
+    tuner.valid_step(spy, batches(1)[0])
+    tuner.evaluate(spy, batches(1))
+    assert modes[:2] == [expected] * 2
+    assert not any(modes[2])
+    assert not any(modes[3])
+    assert [m.training for m in tuner.model.modules()] == expected
+
+
+def test_the_gradient_of_a_hyperparameter_step_is_that_of_the_objective():
+    tuner = make(
+        hyper_options={"scale": 0.4}, entropy_weight=0.3, hyper_optimizer=None, valid_draw="example", clip=None
+    )
+    tuner.train_step(loss_fn, batches(1)[0])
+    batch = batches(1, seed=1)[0]
+    hyper, model = tuner.hyper, tuner.model
+    lam, raw = hyper.lam.detach().clone().requires_grad_(), hyper.raw_sigma.detach().clone().requires_grad_()
+    torch.manual_seed(5)
+    noise = torch.randn(8, 1)
+    sigma = nn.functional.softplus(raw)
+    drawn = lam + sigma * noise
+    x = batch[0]
+    for layer in (model[0], model[3]):
+        x = nn.functional.linear(x, layer.weight, layer.bias) + (drawn @ layer.V.t()) * (
+            x @ layer.hyper_weight.t()
+        ) + (drawn @ layer.C.t()) * layer.hyper_bias
+        x = x.relu() if layer is model[0] else x
+    entropy = torch.log(sigma * (2 * torch.pi * torch.e) ** 0.5).sum()
+    expected = torch.autograd.grad(nn.functional.cross_entropy(x, batch[1]) - 0.3 * entropy, (lam, raw))
+    torch.manual_seed(5)
+    tuner.valid_step(loss_fn, batch)
+    torch.testing.assert_close(hyper.lam.grad, expected[0])
+    torch.testing.assert_close(hyper.raw_sigma.grad, expected[1])
+
+
+def test_algorithm_1_alternates_after_the_warm_up():
+    calls = []
+
+    def spy(model, batch, hp):
+        calls.append("T" if model.training else "V")
+        return loss_fn(model, batch, hp)
+
+    tuner = make(train_steps=2, valid_steps=3, warmup_steps=4)
+    valid = cycle(batches(3, seed=1))
+    tuner.epoch(spy, batches(5), valid)
+    tuner.epoch(spy, batches(5), valid)
+    assert "".join(calls) == "TTTTVVVTTVVVTTVVVTTVVV", "the place in the cycle survives the end of a pass"
+    assert make(warmup_steps=1).valid_step(loss_fn, batches(1)[0]) is None
+
+
+def test_draws_per_example_per_batch_or_not_at_all():
+    shapes = []
+
+    def spy(model, batch, hp):
+        shapes.append(tuple(hp["drop"].shape))
+        return loss_fn(model, batch, hp)
+
+    for draw in ("example", "batch", "mean"):
+        make(train_draw=draw).train_step(spy, batches(1)[0])
+    assert shapes == [(8,), (), ()]
+
+
+def test_clipping_bounds_the_gradient_that_is_applied():
+    for clip in (None, 0.01):
+        tuner = make(lr=1.0, clip=clip, net=nn.Sequential(nn.Linear(6, 3), stn.nn.Dropout("drop")))
+        before = snapshot(tuner)
+        tuner.train_step(loss_fn, batches(1)[0])
+        after = snapshot(tuner)
+        names = [name for name, _ in tuner.model.named_parameters()]
+        moved = torch.stack([(after[n] - before[n]).norm() for n in names]).norm().item()
+        assert (moved == pytest.approx(0.01, rel=1e-3)) if clip else moved > 0.1
+
+
+def test_metrics_and_schedule_follow_every_update():
+    space = {"drop": tune.uniform(0, 0.9), "noise": tune.randint(0, 4)}
+
+    def loss(model, batch, hp):
+        return loss_fn(model, (batch[0] * hp["noise"].view(-1, 1) if model.training else batch[0], batch[1]), hp)
+
+    tuner = make(space=space, hyper_lr=0.3)
+    start = tuner.metrics()
+    assert set(start) == {"hp/drop", "hp/noise", "scale/drop", "scale/noise"}
+    assert start["hp/drop"] == pytest.approx(0.45)
+    tuner.epoch(loss, batches(10), cycle(batches(3, seed=1)))
+    schedule = tuner.schedule
+    assert schedule.steps == [0, 2, 4, 6, 8, 10]
+    assert schedule.at(step=0)["drop"] == pytest.approx(start["hp/drop"])
+    assert schedule.at(step=10)["drop"] == pytest.approx(tuner.metrics()["hp/drop"])
+    assert schedule.at(step=5) == schedule.at(step=4)
+    assert len(set(schedule.values["drop"])) == 6
+    assert all(type(v) is int for v in schedule.values["noise"])
+
+
+def test_a_hyperparameter_that_nobody_reads_is_an_error():
+    tuner = make(space={"drop": tune.uniform(0, 0.9), "idle": tune.uniform(0, 1)})
+    tuner.train_step(loss_fn, batches(1)[0])
+    with pytest.raises(stn.UnusedError, match="idle: read by neither the model nor the loss in 1 training steps"):
+        tuner.valid_step(loss_fn, batches(1)[0])
+
+
+class TestNonFinite:
+    @staticmethod
+    def poison(when):
+        """A loss that is NaN, or whose gradient is, in training or in validation."""
+
+        def loss(model, batch, hp):
+            value = loss_fn(model, batch, hp)
+            if when == "training loss" and model.training:
+                return value * float("nan")
+            if when == "training gradient" and model.training:
+                return value + torch.sqrt(model[0].weight.square().sum() * 0.0)
+            if when == "validation loss" and not model.training:
+                return value + float("inf")
+            if when == "validation gradient" and not model.training:
+                return value + torch.sqrt(hp["drop"].sum() * 0.0)
+            return value
+
+        return loss
+
+    @pytest.mark.parametrize(
+        ("when", "message"),
+        [
+            ("training loss", "the training loss is nan at step 1; the step was not applied"),
+            ("training gradient", "the gradient of 0.weight is not finite at step 1"),
+            ("validation loss", "the validation loss is inf at step 1"),
+            ("validation gradient", "the hyperparameter gradient of λ is not finite at step 1"),
+        ],
+    )
+    def test_the_step_is_not_applied_and_training_goes_on(self, when, message):
+        net = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), stn.nn.Dropout("drop"), nn.Linear(16, 3))
+        tuner = make(net=net)
+        tuner.train_step(loss_fn, batches(1)[0])
+        before, history = snapshot(tuner), tuner.schedule
+        step = tuner.train_step if "training" in when else tuner.valid_step
+        with pytest.raises(stn.NonFiniteError, match=message):
+            step(self.poison(when), batches(1, seed=2)[0])
+        assert changed(before, snapshot(tuner)) == set()
+        assert tuner.schedule == history
+        tuner.train_step(loss_fn, batches(1)[0])
+        tuner.valid_step(loss_fn, batches(1)[0])
+        assert all(value.isfinite().all() for value in snapshot(tuner).values() if value.is_floating_point())
+
+
+def test_evaluation_weighs_batches_by_their_size_at_the_deterministic_lambda():
+    tuner = make()
+    x, y = batches(1, size=10)[0]
+    whole = tuner.evaluate(loss_fn, [(x, y)])
+    assert tuner.evaluate(loss_fn, [(x[:7], y[:7]), (x[7:], y[7:])]) == pytest.approx(whole)
+    assert tuner.evaluate(loss_fn, [(x, y)]) == whole, "no randomness"
+    with pytest.raises(ValueError, match="no batches to evaluate"):
+        tuner.evaluate(loss_fn, [])
+
+
+def test_mistakes_in_the_set_up_are_named():
+    plain = nn.Linear(2, 2)
+    hyper = stn.Hyper({"drop": tune.uniform(0, 1)})
+    with pytest.raises(ValueError, match="Linear has no hyper layers: pass it through self_tune"):
+        stn.SelfTuner(plain, hyper, torch.optim.SGD(plain.parameters(), lr=1))
+    early = torch.optim.SGD(plain.parameters(), lr=1)
+    model = stn.self_tune(plain, hyper)
+    with pytest.raises(ValueError, match="the optimizer does not move hyper_weight: build it after self_tune"):
+        stn.SelfTuner(model, hyper, early)
+    other = stn.Hyper({"drop": tune.uniform(0, 1)})
+    with pytest.raises(ValueError, match="converted with another Hyper"):
+        stn.SelfTuner(model, other, torch.optim.SGD(model.parameters(), lr=1))
+    for options, message in [
+        ({"train_steps": 0}, "train_steps is 0; it must be at least 1"),
+        ({"clip": 0.0}, "clip is 0.0; it must be positive"),
+        ({"train_draw": "epoch"}, "train_draw is 'epoch'; it must be 'example', 'batch' or 'mean'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            make(**options)
+
+
+def test_batch_size_of_common_batches():
+    x = torch.zeros(5, 2)
+    assert batch_size(x) == batch_size((x, x)) == batch_size({"x": [x], "y": 1}) == batch_size(["a", (x,)]) == 5
+    with pytest.raises(TypeError, match="cannot tell the batch size of a str"):
+        batch_size("abc")
+
+
+def test_six_epochs_equal_three_and_three_in_a_fresh_process(tmp_path: Path):
+    """Bit for bit: losses, λ and σ."""
+    job = Path(__file__).with_name("resume_job.py")
+
+    def run(*arguments: str) -> list[str]:
+        command = [sys.executable, str(job), *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    whole = run("6")
+    first = run("3", "--save", str(tmp_path / "state.pt"))
+    second = run("3", "--load", str(tmp_path / "state.pt"))
+    assert len(whole) == 6
+    assert len({line for line in whole}) == 6
+    assert first + second == whole
