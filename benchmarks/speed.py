@@ -1,0 +1,242 @@
+"""How much a self-tuning step costs, as a ratio to the same plain model's training step on torch's own kernels."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray import tune
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import Tensor, nn
+
+import stn_tune as stn
+from benchmarks.models.alexnet import AlexNet
+from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel
+
+Step = Callable[[], Any]
+
+
+@dataclass
+class Row:
+    """One measured ratio. ``limit`` is what counting floating-point operations alone would give."""
+
+    name: str
+    ratio: float
+    limit: float
+    target: float
+    ms: float
+    plain_ms: float
+    rss_mib: float
+
+
+@dataclass
+class Case:
+    """A step to be measured against ``plain``."""
+
+    name: str
+    step: Step
+    limit: float
+    target: float
+
+
+def measure(plain: Step, cases: list[Case], rounds: int, tick: Callable[[], None] = lambda: None) -> list[Row]:
+    """Every step once per round, in turn; medians over the rounds after one to warm up."""
+    steps = [plain, *(case.step for case in cases)]
+    seconds: list[list[float]] = [[] for _ in steps]
+    peaks = [0.0] * len(steps)
+    for r in range(rounds + 1):
+        for k, step in enumerate(steps):
+            reset_peak_memory()
+            start = time.perf_counter()
+            step()
+            elapsed = time.perf_counter() - start
+            if r:
+                seconds[k].append(elapsed)
+                peaks[k] = max(peaks[k], peak_memory_mib())
+            tick()
+    plain_ms = statistics.median(seconds[0]) * 1e3
+    rows = []
+    for case, taken, peak in zip(cases, seconds[1:], peaks[1:], strict=True):
+        ratio = statistics.median(t / p for t, p in zip(taken, seconds[0], strict=True))
+        ms = statistics.median(taken) * 1e3
+        rows.append(Row(case.name, ratio, case.limit, case.target, ms, plain_ms, peak))
+    return rows
+
+
+def reset_peak_memory() -> None:
+    """Lets the kernel's high-water mark of resident memory start anew (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory_mib() -> float:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return float("nan")
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, batch: Any, clip: float | None) -> Step:
+    """An ordinary training step: what everybody's loop does."""
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss(model, batch, {}).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+
+    return step
+
+
+def limits(tuned: float, plain: float) -> dict[str, float]:
+    """Ratios by operation counts, for forward multiply-adds in layers that are converted and that are not.
+
+    A plain step is forward, gradient of inputs, gradient of weights: 3. Per example, a converted layer does twice
+    the work; a hyperparameter step needs no gradient of weights. Where all examples share one λ the weights are
+    materialised: a weight step is a plain step, and a hyperparameter step needs the gradient of Ŵ(λ), but not of
+    the layers that stay plain.
+    """
+    whole = 3 * (tuned + plain)
+    return {
+        "weight": 3 * (2 * tuned + plain) / whole,
+        "weight, one ε per batch": 1.0,
+        "hyper": 2 * (2 * tuned + plain) / whole,
+        "hyper, one λ": (3 * tuned + 2 * plain) / whole,
+    }
+
+
+def lstm(vocabulary: int, hidden: int, batch: int, time_steps: int, lr: float) -> tuple[Step, list[Case]]:
+    """The ST-LSTM against the same LSTM on torch's kernels; both with the fused softmax and all dropouts."""
+    rates = ("input_dropout", "hidden_dropout", "output_dropout", "embedding_dropout", "weight_dropout")
+    space = dict.fromkeys(rates, tune.uniform(0, 0.95)) | dict.fromkeys(("alpha", "beta"), tune.uniform(0, 4))
+    init = dict.fromkeys(space, 0.05)
+    words = torch.randint(0, vocabulary, (time_steps + 1, batch))
+
+    def loss(model: nn.Module, words: Tensor, hp: Mapping[str, Any]) -> Tensor:
+        assert isinstance(model, LanguageModel)
+        dropped, raw, _ = model(words[:-1])
+        value = model.loss(dropped, words[1:])
+        if model.training:
+            value = value + stn.nn.activation_reg(dropped, hp.get("alpha", 0.05))
+            value = value + stn.nn.temporal_activation_reg(raw, hp.get("beta", 0.05))
+        return value
+
+    def tuner(**options: Any) -> stn.SelfTuner:
+        hyper = stn.Hyper(
+            space,
+            init,
+            scale=1.0,
+            tune_scale=False,
+            per_batch=["embedding_dropout", "weight_dropout", "alpha", "beta"],
+        )
+        model = stn.self_tune(LanguageModel(vocabulary, hidden), hyper, exclude=PLAIN_LAYERS)
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        return stn.SelfTuner(model, hyper, optimizer, clip=0.25, batch_size=lambda b: b.shape[1], **options)
+
+    plain = LanguageModel(vocabulary, hidden)
+    stn.fix(plain, init)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=lr)
+    example, shared = tuner(), tuner(train_draw="batch")
+    tokens = batch * time_steps
+    limit = limits(tokens * 2 * 8 * hidden * hidden, tokens * hidden * vocabulary)
+    cases = [
+        Case("ST-LSTM weight step, ε per example", lambda: example.train_step(loss, words), limit["weight"], 1.50),
+        Case("ST-LSTM hyperparameter step", lambda: example.valid_step(loss, words), limit["hyper, one λ"], 0.85),
+        Case("ST-LSTM weight step, one ε per batch", lambda: shared.train_step(loss, words), 1.0, 1.10),
+    ]
+    return plain_step(plain, optimizer, loss, words, 0.25), cases
+
+
+def cnn(channels: tuple[int, ...], hidden: int, batch: int) -> tuple[Step, list[Case]]:
+    """The ST-CNN against the same AlexNet on torch's kernels, both with all dropouts."""
+    names = [*(f"conv{k}_dropout" for k in range(1, 6)), "fc1_dropout", "fc2_dropout"]
+    space = dict.fromkeys(names, tune.uniform(0, 0.75))
+    init = dict.fromkeys(names, 0.05)
+    data = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+
+    def loss(model: nn.Module, batch: tuple[Tensor, Tensor], hp: Mapping[str, Any]) -> Tensor:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    def tuner(**options: Any) -> stn.SelfTuner:
+        hyper = stn.Hyper(space, init)
+        model = stn.self_tune(AlexNet(channels, hidden), hyper)
+        return stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), **options)
+
+    plain = AlexNet(channels, hidden)
+    stn.fix(plain, init)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9)
+    example, shared = tuner(), tuner(train_draw="batch")
+    limit = limits(1.0, 0.0)
+    cases = [
+        Case("ST-CNN weight step, ε per example", lambda: example.train_step(loss, data), limit["weight"], 1.95),
+        Case("ST-CNN hyperparameter step", lambda: example.valid_step(loss, data), limit["hyper"], 1.10),
+        Case("ST-CNN weight step, one ε per batch", lambda: shared.train_step(loss, data), 1.0, 1.35),
+    ]
+    return plain_step(plain, optimizer, loss, data, None), cases
+
+
+SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "paper": {
+        "lstm": {"vocabulary": 10_000, "hidden": 650, "batch": 40, "time_steps": 70, "lr": 1.0},
+        "cnn": {"channels": (64, 192, 384, 256, 256), "hidden": 4096, "batch": 128},
+    },
+    "smoke": {
+        "lstm": {"vocabulary": 50, "hidden": 8, "batch": 4, "time_steps": 5, "lr": 1.0},
+        "cnn": {"channels": (4, 4, 4, 4, 4), "hidden": 16, "batch": 4},
+    },
+}
+GROUPS: dict[str, Callable[..., tuple[Step, list[Case]]]] = {"lstm": lstm, "cnn": cnn}
+
+
+def run(size: str = "paper", groups: list[str] | None = None, rounds: int = 7, threads: int = 1) -> list[Row]:
+    """All rows, one group of models after the other."""
+    torch.set_num_threads(threads)
+    rows: list[Row] = []
+    chosen = groups or list(GROUPS)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        for group in chosen:
+            torch.manual_seed(0)
+            plain, cases = GROUPS[group](**SIZES[size][group])
+            task = progress.add_task(f"timing {group}", total=(len(cases) + 1) * (rounds + 1))
+            rows += measure(plain, cases, rounds, lambda task=task: progress.advance(task))  # type: ignore[misc]
+    return rows
+
+
+def show(rows: list[Row], size: str, rounds: int, threads: int) -> None:
+    table = Table(
+        title=f"Cost of a self-tuning step, relative to the plain training step ({size} size)",
+        caption=f"medians of {rounds} interleaved rounds, {threads} thread{'s' * (threads > 1)}, "
+        f"torch {torch.__version__}",
+    )
+    table.add_column("step")
+    for column in ("ratio", "limit by\nFLOPs", "to\nreach", "ms", "plain\nms", "peak\nMiB"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        reached = "green" if row.ratio <= row.target else "red"
+        table.add_row(
+            row.name,
+            f"[{reached}]{row.ratio:.2f}[/]",
+            f"{row.limit:.2f}",
+            f"≤ {row.target:.2f}",
+            f"{row.ms:,.1f}",
+            f"{row.plain_ms:,.1f}",
+            f"{row.rss_mib:,.0f}",
+        )
+    Console().print(table)
+
+
+def print_json(rows: list[Row]) -> None:
+    for row in rows:
+        print(json.dumps(asdict(row)))
