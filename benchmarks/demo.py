@@ -54,7 +54,10 @@ def splits(seed: int) -> dict[str, Batch]:
     """500 digits to train on, 500 to tune on, the rest to test: few enough to overfit."""
     images, labels = load_digits(return_X_y=True)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
-    x, y = torch.tensor(images / 16, dtype=torch.float32).view(-1, 1, 8, 8)[order], torch.tensor(labels)[order]
+    x, y = (
+        torch.tensor(images / 16, dtype=torch.float32).view(-1, 1, 8, 8)[order],
+        torch.tensor(labels)[order],
+    )
     ends = {"train": (0, 500), "valid": (500, 1000), "test": (1000, len(y))}
     return {name: (x[a:b], y[a:b]) for name, (a, b) in ends.items()}
 

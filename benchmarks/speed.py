@@ -152,8 +152,18 @@ def lstm(vocabulary: int, hidden: int, batch: int, time_steps: int, lr: float) -
     tokens = batch * time_steps
     limit = limits(tokens * 2 * 8 * hidden * hidden, tokens * hidden * vocabulary)
     cases = [
-        Case("ST-LSTM weight step, ε per example", lambda: example.train_step(loss, words), limit["weight"], 1.50),
-        Case("ST-LSTM hyperparameter step", lambda: example.valid_step(loss, words), limit["hyper, one λ"], 0.85),
+        Case(
+            "ST-LSTM weight step, ε per example",
+            lambda: example.train_step(loss, words),
+            limit["weight"],
+            1.50,
+        ),
+        Case(
+            "ST-LSTM hyperparameter step",
+            lambda: example.valid_step(loss, words),
+            limit["hyper, one λ"],
+            0.85,
+        ),
         Case("ST-LSTM weight step, one ε per batch", lambda: shared.train_step(loss, words), 1.0, 1.10),
     ]
     return plain_step(plain, optimizer, loss, words, 0.25), cases

@@ -6,7 +6,8 @@ from stn_tune.nn import augment
 from stn_tune.nn.convert import ConversionError, describe, fix, self_tune
 from stn_tune.schedule import Schedule, ScheduleError
 from stn_tune.space import HyperSpace, SpaceError, positive, real
-from stn_tune.tuner import NonFiniteError, SelfTuner, UnusedError
+from stn_tune.training import NonFiniteError
+from stn_tune.tuner import SelfTuner, UnusedError
 
 __version__ = "0.1.0"
 

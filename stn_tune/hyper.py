@@ -269,7 +269,7 @@ class Hyper(nn.Module):
                 )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_active": None}
+        return {**self.__dict__, "_active": None}
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value:.4g}" for name, value in self.values_now().items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 
 def get_state() -> dict[str, Any]:
     """The state of Python's, NumPy's and torch's global generators, CUDA's included."""
-    name, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
+    name, keys, position, has_gauss, gauss = cast(Any, np.random.get_state())  # noqa: NPY002
     return {
         "python": random.getstate(),
         "numpy": (name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, gauss),

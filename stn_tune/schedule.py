@@ -55,9 +55,7 @@ class Schedule:
         if any(b <= a for a, b in zip(self.steps, self.steps[1:], strict=False)) or self.steps[0] < 0:
             raise ScheduleError("the steps of a schedule must be non-negative and increase")
         if self.total_steps < self.steps[-1]:
-            raise ScheduleError(
-                f"total_steps is {self.total_steps}, but the last entry is at step {self.steps[-1]}"
-            )
+            raise ScheduleError(f"total_steps is {self.total_steps}, but the last entry is at step {self.steps[-1]}")
         for name in [*values, *self.scales]:
             if name not in self.space:
                 raise ScheduleError(unknown_name(name, self.space.names))
@@ -178,7 +176,12 @@ class Schedule:
         for name in names or self.space.names:
             if name not in self.values:
                 raise ScheduleError(unknown_name(name, self.values))
-            ax.step([*self.steps, self.total_steps], [*self.values[name], self.values[name][-1]], where="post", label=name)
+            ax.step(
+                [*self.steps, self.total_steps],
+                [*self.values[name], self.values[name][-1]],
+                where="post",
+                label=name,
+            )
         ax.set_xlabel("training step")
         ax.set_ylabel("hyperparameter value")
         ax.margins(x=0.01)

@@ -87,9 +87,9 @@ class Transform(ABC):
             usable = is_number(x) and abs(x) <= LARGEST
             self._require(usable, f"has {x!r} in it: give finite numbers, at most {LARGEST:g} in size")
 
-    def _require_resolved(self, gap: Number, *points: Number) -> None:
+    def _require_resolved(self, what: str, gap: Number, *points: Number) -> None:
         least = max(SMALLEST, RESOLUTION * max(map(abs, points)))
-        self._require(gap >= least, f"is too fine for float32: {gap:g} must be at least {least:g}")
+        self._require(gap >= least, f"is too fine for float32: {what} {gap:g} must be at least {least:g}")
 
     def _require_count(self, count: int, kind: str, lower: Number, upper: Number) -> None:
         self._require(count > 1, "holds a single value: make it a constant")
@@ -99,7 +99,7 @@ class Transform(ABC):
     def _require_scale(self, origin: Number, scale: Number) -> None:
         self._require_numbers(origin, scale)
         self._require(scale > 0, "is empty: scale must be above 0")
-        self._require_resolved(scale, origin)
+        self._require_resolved("the scale", scale, origin)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Bounded(Transform):
         self._require_numbers(self.lower, self.upper)
         self._require(self.lower != self.upper, "holds a single value: make it a constant")
         self._require(self.lower < self.upper, "is empty: lower must be below upper")
-        self._require_resolved(self.upper - self.lower, self.lower, self.upper)
+        self._require_resolved("the width", self.upper - self.lower, self.lower, self.upper)
         if self.kind == "loguniform":
             self._require(self.lower >= SMALLEST, f"is too wide: lower must be at least {SMALLEST:g}")
 
@@ -191,7 +191,7 @@ class Grid(Transform):
 
     def __post_init__(self) -> None:
         self._require_numbers(self.lower, self.upper, self._step)
-        self._require(self._step >= SMALLEST, "has no step: q must be above 0")
+        self._require(self._step >= SMALLEST, f"has no usable step: q must be at least {SMALLEST:g}")
         if self._whole:
             whole = all(isinstance(x, int) for x in (self.lower, self.upper, self._step))
             self._require(whole, "is over the integers: give whole numbers")
@@ -199,7 +199,7 @@ class Grid(Transform):
         self._require(count > 0 or self.lower < self.upper, "is empty: lower must be below upper")
         self._require(count > 0, f"is empty: no multiple of {self._step} lies in it")
         self._require_count(count, "loguniform" if self._log else "uniform", self.lower, self.upper)
-        self._require_resolved(self._step, self.lower, self.upper)
+        self._require_resolved("the step", self._step, self.lower, self.upper)
 
     @property
     def _whole(self) -> bool:
@@ -275,7 +275,7 @@ class Choice(Transform):
         self._require(all(a < b for a, b in pairs) or all(a > b for a, b in pairs), rule)
         self._require_numbers(*self.categories)
         for a, b in pairs:
-            self._require_resolved(abs(b - a), a, b)
+            self._require_resolved("the gap", abs(b - a), a, b)
 
     def _map(self, u: Tensor) -> Tensor:
         table = torch.tensor([float(x) for x in self.categories], dtype=u.dtype, device=u.device)

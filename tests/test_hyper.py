@@ -134,7 +134,10 @@ class TestScoreFunction:
 
     def exact(self, hyper):
         """∂E[F]/∂(λ, σ) by summing F over the values times the Gaussian mass that rounds to them."""
-        lam, sigma = hyper.lam.detach().double().requires_grad_(), hyper.sigma.detach().double().requires_grad_()
+        lam, sigma = (
+            hyper.lam.detach().double().requires_grad_(),
+            hyper.sigma.detach().double().requires_grad_(),
+        )
         grid = torch.linspace(-12, 12, 400_001, dtype=torch.float64)
         density = Normal(lam, sigma).log_prob(grid).exp()
         units = hyper.space.transform("units").constrain(grid)
@@ -178,6 +181,9 @@ class TestScoreFunction:
     def test_direct_values_carry_no_path_gradient(self):
         hyper = stn.Hyper({"units": tune.uniform(0, 8), "rate": tune.uniform(0, 1)}, direct=["units"])
         sample = hyper.sample(3)
-        assert torch.autograd.grad(sample["units"].sum(), hyper.lam, retain_graph=True)[0].tolist() == [0.0, 0.0]
+        assert torch.autograd.grad(sample["units"].sum(), hyper.lam, retain_graph=True)[0].tolist() == [
+            0.0,
+            0.0,
+        ]
         gradient = torch.autograd.grad(sample.unconstrained.sum(), hyper.lam)[0]
         assert gradient.tolist() == [0.0, 3.0]

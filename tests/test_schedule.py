@@ -68,7 +68,10 @@ def test_frame_and_plot():
         ({"total_steps": 20}, "total_steps is 20, but the last entry is at step 30"),
         ({"values": {"drop": [0.1, 0.2, 0.6]}}, "holes: 0 values for 3 steps"),
         ({"values": {"drop": [0.1, 0.2, 0.95], "holes": [1, 2, 4]}}, r"drop: .*0.95.* \(at step 30\)"),
-        ({"values": {"drop": [0.1, 0.2, 0.6], "holes": [1, 2, 4], "x": [0]}}, "x is not a hyperparameter here"),
+        (
+            {"values": {"drop": [0.1, 0.2, 0.6], "holes": [1, 2, 4], "x": [0]}},
+            "x is not a hyperparameter here",
+        ),
     ],
 )
 def test_a_broken_schedule_is_refused(changes, message):
@@ -93,6 +96,12 @@ def test_a_broken_file_is_named(tmp_path, text, message):
 
 
 def test_bad_positions_are_refused():
-    for arguments in ({}, {"step": 1, "fraction": 0.1}, {"step": -1}, {"fraction": 1.5}, {"step": float("nan")}):
+    for arguments in (
+        {},
+        {"step": 1, "fraction": 0.1},
+        {"step": -1},
+        {"fraction": 1.5},
+        {"step": float("nan")},
+    ):
         with pytest.raises(stn.ScheduleError):
             make().at(**arguments)

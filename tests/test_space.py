@@ -24,7 +24,7 @@ CONTINUOUS = {
     "uniform": (tune.uniform(0, 0.75), 0, 0.75),
     "uniform_inexact_ends": (tune.uniform(-0.7, 0.1), -0.7, 0.1),
     "uniform_offset": (tune.uniform(1000, 1001), 1000, 1001),
-    "uniform_huge": (tune.uniform(-1e30, 10**30), -1e30, 1e30),
+    "uniform_huge": (tune.uniform(-(10**30), 10**30), -1e30, 1e30),
     "float": (sample.Float(2, 3), 2, 3),
     "loguniform": (tune.loguniform(1e-5, 1e-1), 1e-5, 1e-1),
     "loguniform_huge": (tune.loguniform(1e-30, 1e30), 1e-30, 1e30),
@@ -48,6 +48,7 @@ DISCRETE = {
     "quniform": (tune.quniform(0, 0.7, 0.1), [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]),
     "quniform_thirds": (tune.quniform(-1, 1, 1 / 3), [-1.0, -2 / 3, -1 / 3, 0.0, 1 / 3, 2 / 3, 1.0]),
     "quniform_whole": (tune.quniform(2, 6, 2), [2.0, 4.0, 6.0]),
+    "quniform_of_1": (tune.quniform(0, 3, 1), [0.0, 1.0, 2.0, 3.0]),
     "quniform_small": (tune.quniform(1e-14, 3e-14, 1e-14), [1e-14, 2e-14, 3e-14]),
     "qloguniform": (tune.qloguniform(0.5, 2.5, 0.5), [0.5, 1.0, 1.5, 2.0, 2.5]),
     "choice": (tune.choice([16, 64, 256]), [16, 64, 256]),
@@ -211,6 +212,23 @@ def test_the_middle_of_the_axis(domain, value):
     assert transform_of(domain).constrain(torch.zeros(1, dtype=torch.float64)).item() == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("domain", "value"),
+    [
+        (positive(), 1e-20),
+        (positive(), 1e4),
+        (tune.uniform(0, 1), 1e-20),
+        (tune.loguniform(1e-3, 1), math.nextafter(1e-3, 1)),
+        (tune.loguniform(1e-3, 1), math.nextafter(1, 0)),
+    ],
+)
+def test_unconstrain_is_accurate_next_to_the_ends(domain, value):
+    transform = transform_of(domain)
+    u = transform.unconstrain(value)
+    assert math.isfinite(u)
+    assert transform.constrain(torch.tensor(u, dtype=torch.float64)).item() == pytest.approx(value, rel=1e-12, abs=0)
+
+
 # Discrete kinds
 
 
@@ -295,6 +313,12 @@ def test_float32_reaches_every_value_of_the_largest_grids(domain):
     assert [transform.native(x) for x in transform.constrain(u).tolist()] == picked
 
 
+def test_float32_holds_the_decimal_value_nearest_to_it():
+    transform = transform_of(tune.quniform(0, 100, 0.1))
+    x = transform.constrain(torch.tensor([transform.unconstrain(i / 10) for i in range(1001)]))
+    assert x.tolist() == torch.tensor([i / 10 for i in range(1001)]).tolist()
+
+
 def test_float32_reaches_every_value_of_a_grid_far_from_zero():
     x = transform_of(tune.randint(4_000_000, 4_000_004)).constrain(torch.linspace(-8, 8, 1000))
     assert x.unique().tolist() == [4_000_000, 4_000_001, 4_000_002, 4_000_003]
@@ -311,9 +335,7 @@ k = st.integers(-10_000, 10_000)
 k_above_zero = st.integers(1, 10_000)
 count = st.integers(2, 300)
 off_grid = st.floats(0, 0.99)
-numbers = st.sets(st.integers(-1000, 1000) | st.integers(-999, 999).map(lambda i: i / 100), min_size=2).map(
-    sorted
-)
+numbers = st.sets(st.integers(-1000, 1000) | st.integers(-999, 999).map(lambda i: i / 100), min_size=2).map(sorted)
 
 
 def multiples(constructor):
@@ -340,9 +362,7 @@ RANDOM_DISCRETE = {
     "randint": st.builds(lambda first, n: tune.randint(first, first + n), k, count),
     "lograndint": st.builds(lambda first, n: tune.lograndint(first, first + n), k_above_zero, count),
     "qrandint": st.builds(loose_multiples(tune.qrandint), k, count, st.integers(1, 50), off_grid),
-    "qlograndint": st.builds(
-        loose_multiples(tune.qlograndint), k_above_zero, count, st.integers(1, 50), off_grid
-    ),
+    "qlograndint": st.builds(loose_multiples(tune.qlograndint), k_above_zero, count, st.integers(1, 50), off_grid),
     "quniform": st.builds(multiples(tune.quniform), k, count, step),
     "qloguniform": st.builds(multiples(tune.qloguniform), k_above_zero, count, step),
     "choice": st.builds(lambda rising, turn: tune.choice(rising[::turn]), numbers, st.sampled_from([1, -1])),
@@ -497,10 +517,7 @@ def test_describe(domain, text):
 
 # Errors
 
-KINDS = (
-    "uniform, loguniform, quniform, qloguniform, randint, lograndint, qrandint, qlograndint, "
-    "choice, positive, real"
-)
+KINDS = "uniform, loguniform, quniform, qloguniform, randint, lograndint, qrandint, qlograndint, choice, positive, real"
 NO_MAP = f"has no map from the reals: use one of {KINDS}"
 NUMBERS = "in it: give finite numbers, at most 1e+30 in size"
 UNORDERED = "has no order: give numbers that only rise or only fall"
@@ -532,22 +549,22 @@ FINE = "is too fine for float32:"
         (tune.choice([1, INF]), f"tune.choice([1, inf]) has inf {NUMBERS}"),
         (tune.randint(0.5, 3), "tune.randint(0.5, 3) is over the integers: give whole numbers"),
         (tune.qrandint(0, 10, 2.5), "tune.qrandint(0, 10, 2.5) is over the integers: give whole numbers"),
-        (tune.qrandint(0, 10, 0), "tune.qrandint(0, 10, 0) has no step: q must be above 0"),
-        (tune.quniform(0, 1, -0.1), "tune.quniform(0, 1, -0.1) has no step: q must be above 0"),
+        (tune.qrandint(0, 10, 0), "tune.qrandint(0, 10, 0) has no usable step: q must be at least 1e-30"),
+        (tune.quniform(0, 1, -0.1), "tune.quniform(0, 1, -0.1) has no usable step: q must be at least 1e-30"),
         (tune.loguniform(1e-40, 1), "tune.loguniform(1e-40, 1) is too wide: lower must be at least 1e-30"),
         (
             tune.uniform(1, 1 + 1e-9),
-            f"tune.uniform(1, 1.000000001) {FINE} 1e-09 must be at least 2.38419e-07",
+            f"tune.uniform(1, 1.000000001) {FINE} the width 1e-09 must be at least 2.38419e-07",
         ),
-        (tune.uniform(0, 1e-31), f"tune.uniform(0, 1e-31) {FINE} 1e-31 must be at least 1e-30"),
-        (tune.randn(1e9, 1), f"tune.randn(1000000000, 1) {FINE} 1 must be at least 238.419"),
+        (tune.uniform(0, 1e-31), f"tune.uniform(0, 1e-31) {FINE} the width 1e-31 must be at least 1e-30"),
+        (tune.randn(1e9, 1), f"tune.randn(1000000000, 1) {FINE} the scale 1 must be at least 238.419"),
         (
             tune.randint(10**9, 10**9 + 5),
-            f"tune.randint(1000000000, 1000000005) {FINE} 1 must be at least 238.419",
+            f"tune.randint(1000000000, 1000000005) {FINE} the step 1 must be at least 238.419",
         ),
         (
             tune.choice([1, 1.00000001]),
-            f"tune.choice([1, 1.00000001]) {FINE} 1e-08 must be at least 2.38419e-07",
+            f"tune.choice([1, 1.00000001]) {FINE} the gap 1e-08 must be at least 2.38419e-07",
         ),
         (
             tune.randint(0, 2**20 + 1),
@@ -612,6 +629,10 @@ def test_names_that_cannot_be_used(domains, message):
     ("changed", "message"),
     [
         ({"dropout": 0.9}, "dropout: 0.9 is not in tune.uniform(0, 0.75): the nearest value is 0.75"),
+        (
+            {"dropout": 0.75000001},
+            "dropout: 0.75000001 is not in tune.uniform(0, 0.75): the nearest value is 0.75",
+        ),
         ({"dropout": 0.75}, "dropout: 0.75 is on the edge of tune.uniform(0, 0.75): start strictly inside"),
         ({"dropout": 0}, "dropout: 0.0 is on the edge of tune.uniform(0, 0.75): start strictly inside"),
         ({"dropout": NAN}, "dropout: nan is not a finite number: give one in tune.uniform(0, 0.75)"),
@@ -634,9 +655,7 @@ def test_values_that_cannot_be_initial(changed, message):
 
 
 def test_values_that_are_missing_or_unknown():
-    with pytest.raises(
-        SpaceError, match=r"^cutout: has no value: give one to each of dropout, cutout, decay$"
-    ):
+    with pytest.raises(SpaceError, match=r"^cutout: has no value: give one to each of dropout, cutout, decay$"):
         SPACE.unconstrain({"dropout": 0.1})
     with pytest.raises(SpaceError, match=r"^dropuot: is not in the space: did you mean dropout[?]$"):
         SPACE.transform("dropuot")
@@ -656,9 +675,7 @@ def test_values_that_are_missing_or_unknown():
 
 @pytest.mark.parametrize("shape", [(), (2,), (3, 4)])
 def test_constrain_wants_one_column_for_each_name(shape):
-    with pytest.raises(
-        SpaceError, match=rf"^u: its shape {re.escape(str(shape))} must end in 3, one for each name$"
-    ):
+    with pytest.raises(SpaceError, match=rf"^u: its shape {re.escape(str(shape))} must end in 3, one for each name$"):
         SPACE.constrain(torch.zeros(shape))
 
 

@@ -11,7 +11,7 @@ from ray import tune
 from torch import nn
 
 import stn_tune as stn
-from stn_tune.tuner import batch_size
+from stn_tune.training import batch_size
 
 
 def loss_fn(model, batch, hp):
@@ -92,7 +92,11 @@ def test_valid_steps_see_eval_mode_and_restore_what_was_there():
 
 def test_the_gradient_of_a_hyperparameter_step_is_that_of_the_objective():
     tuner = make(
-        hyper_options={"scale": 0.4}, entropy_weight=0.3, hyper_optimizer=None, valid_draw="example", clip=None
+        hyper_options={"scale": 0.4},
+        entropy_weight=0.3,
+        hyper_optimizer=None,
+        valid_draw="example",
+        clip=None,
     )
     tuner.train_step(loss_fn, batches(1)[0])
     batch = batches(1, seed=1)[0]
@@ -104,9 +108,11 @@ def test_the_gradient_of_a_hyperparameter_step_is_that_of_the_objective():
     drawn = lam + sigma * noise
     x = batch[0]
     for layer in (model[0], model[3]):
-        x = nn.functional.linear(x, layer.weight, layer.bias) + (drawn @ layer.V.t()) * (
-            x @ layer.hyper_weight.t()
-        ) + (drawn @ layer.C.t()) * layer.hyper_bias
+        x = (
+            nn.functional.linear(x, layer.weight, layer.bias)
+            + (drawn @ layer.V.t()) * (x @ layer.hyper_weight.t())
+            + (drawn @ layer.C.t()) * layer.hyper_bias
+        )
         x = x.relu() if layer is model[0] else x
     entropy = torch.log(sigma * (2 * torch.pi * torch.e) ** 0.5).sum()
     expected = torch.autograd.grad(nn.functional.cross_entropy(x, batch[1]) - 0.3 * entropy, (lam, raw))
@@ -274,5 +280,5 @@ def test_six_epochs_equal_three_and_three_in_a_fresh_process(tmp_path: Path):
     first = run("3", "--save", str(tmp_path / "state.pt"))
     second = run("3", "--load", str(tmp_path / "state.pt"))
     assert len(whole) == 6
-    assert len({line for line in whole}) == 6
+    assert len(set(whole)) == 6
     assert first + second == whole

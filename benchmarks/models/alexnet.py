@@ -18,9 +18,7 @@ class AlexNet(nn.Module):
     The dropouts are ``conv1_dropout`` … ``conv5_dropout``, ``fc1_dropout`` and ``fc2_dropout``.
     """
 
-    def __init__(
-        self, channels: Sequence[int] = PAPER_CHANNELS, hidden: int = PAPER_HIDDEN, classes: int = 10
-    ):
+    def __init__(self, channels: Sequence[int] = PAPER_CHANNELS, hidden: int = PAPER_HIDDEN, classes: int = 10):
         super().__init__()
         inputs = [3, *channels]
         blocks: list[nn.Module] = []

@@ -27,9 +27,7 @@ class LanguageModel(nn.Module):
         self.input_dropout = stn.nn.LockedDropout("input_dropout")
         self.hidden_dropout = stn.nn.LockedDropout("hidden_dropout")
         self.output_dropout = stn.nn.LockedDropout("output_dropout")
-        self.rnns = nn.ModuleList(
-            stn.nn.LSTM(hidden, hidden, weight_dropout="weight_dropout") for _ in range(layers)
-        )
+        self.rnns = nn.ModuleList(stn.nn.LSTM(hidden, hidden, weight_dropout="weight_dropout") for _ in range(layers))
         self.decoder_bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
 

@@ -190,9 +190,7 @@ def crop(x: Tensor, padding: int, *, generator: Generator | None = None) -> Tens
     if padding == 0:
         return x
     batch, channels, height, width = x.shape
-    top, left = torch.randint(
-        2 * padding + 1, (2, batch, 1, 1), device=x.device, generator=generator
-    ).unbind()
+    top, left = torch.randint(2 * padding + 1, (2, batch, 1, 1), device=x.device, generator=generator).unbind()
     rows = top + torch.arange(height, device=x.device).view(-1, 1)
     columns = left + torch.arange(width, device=x.device)
     window = (rows * (width + 2 * padding) + columns).view(batch, 1, -1)
@@ -202,9 +200,7 @@ def crop(x: Tensor, padding: int, *, generator: Generator | None = None) -> Tens
 
 def _check_images(function: str, x: Tensor, channels: tuple[int, ...] = ()) -> None:
     if x.dim() != 4:
-        raise ValueError(
-            f"{function}: x has shape {tuple(x.shape)}: must be 4-D, (batch, channels, height, width)"
-        )
+        raise ValueError(f"{function}: x has shape {tuple(x.shape)}: must be 4-D, (batch, channels, height, width)")
     if not x.is_floating_point():
         raise ValueError(f"{function}: x is {x.dtype}: must be floating point, for images in [0, 1]")
     if channels and x.shape[1] not in channels:

@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from stn_tune.hyper import Hyper
-from stn_tune.nn.layer import HyperLayer
+from stn_tune.nn.layer import AffineLayer
 
 
-class _HyperConv(HyperLayer):
+class HyperConv(AffineLayer):
     """Appendix C: one scalar λᵀu per output channel scales the hyper kernel, λᵀa the hyper bias.
 
     2p + 2 n C_out parameters for a plain layer of p. Two convolutions are faster than one of twice the channels.
     """
 
-    V: Tensor
-    C: Tensor
-    hyper_weight: Tensor
-    hyper_bias: Tensor
-
-    def _init_hyper(self, n: int) -> None:
-        fan_in = self.weight[0].numel()
-        self._twin("hyper_weight", self.weight, fan_in)
-        self._gate("V", self.out_channels, n, self.weight)
-        if self.bias is not None:
-            self._twin("hyper_bias", self.bias, fan_in)
-            self._gate("C", self.out_channels, n, self.weight)
-
-    def materialize(self, lam: Tensor) -> tuple[Tensor, Tensor | None]:
-        scale = (self.V @ lam).view(-1, *[1] * (self.weight.dim() - 1))
-        weight = torch.addcmul(self.weight, scale, self.hyper_weight)
-        if self.bias is None:
-            return weight, None
-        return weight, torch.addcmul(self.bias, self.C @ lam, self.hyper_bias)
+    def _convolve(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return cast(Tensor, cast(Any, self)._conv_forward(input, weight, bias))
 
     def forward(self, input: Tensor) -> Tensor:
         lam = self.source.current.unconstrained
         if lam.dim() == 1:
-            return self._conv_forward(input, *self.weights())
+            return self._convolve(input, *self.weights())
         scale = self.scalars(self.V, lam, input, channel_dim=1)
-        plain = self._conv_forward(input, self.weight, self.bias)
-        correction = self._conv_forward(input, self.hyper_weight, None)
-        output = torch.addcmul(plain, scale, correction)
+        correction = self._convolve(input, self.hyper_weight, None)
+        output = torch.addcmul(self._convolve(input, self.weight, self.bias), scale, correction)
         if self.bias is None:
             return output
-        shift = self.scalars(self.C * self.hyper_bias[:, None], lam, input, channel_dim=1)
-        return output.add_(shift)
+        return output.add_(self.scalars(self.C * self.hyper_bias[:, None], lam, input, channel_dim=1))
 
 
-class HyperConv1d(_HyperConv, nn.Conv1d):
+class HyperConv1d(HyperConv, nn.Conv1d):
     """``nn.Conv1d`` whose kernels respond to the hyperparameters; x: ``(batch, channels, length)``."""
 
     def __init__(self, *args: Any, hyper: Hyper, **kwargs: Any):
@@ -59,7 +40,7 @@ class HyperConv1d(_HyperConv, nn.Conv1d):
         self._attach(hyper)
 
 
-class HyperConv2d(_HyperConv, nn.Conv2d):
+class HyperConv2d(HyperConv, nn.Conv2d):
     """``nn.Conv2d`` whose kernels respond to the hyperparameters; x: ``(batch, channels, height, width)``."""
 
     def __init__(self, *args: Any, hyper: Hyper, **kwargs: Any):

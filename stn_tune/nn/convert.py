@@ -69,7 +69,7 @@ def self_tune(
         fold: path or glob -> "inner" or "outer", where a layer's leading dimension holds several rows per
             example: ``(batch, k)`` or ``(k, batch)`` flattened.
     """
-    names = {name: layer for name, layer in module.named_modules()}
+    names = dict(module.named_modules())
     used: set[str] = set()
 
     def match(options: Mapping[str, Any] | Sequence[str], name: str) -> Any:
@@ -152,9 +152,7 @@ def describe(module: nn.Module) -> str:
         own = sum(p.numel() for p in layer.parameters(recurse=False))
         if isinstance(layer, HyperLayer):
             added = sum(
-                p.numel()
-                for key, p in layer.named_parameters(recurse=False)
-                if key.startswith(("hyper_", "V", "C"))
+                p.numel() for key, p in layer.named_parameters(recurse=False) if key.startswith(("hyper_", "V", "C"))
             )
             lines.append(f"{name or '(root)'}: {type(layer).__name__}, {own - added:,} + {added:,} parameters")
         elif own:
@@ -170,7 +168,7 @@ def _tie(layer: HyperLayer, twins: dict[int, nn.Parameter]) -> None:
         if name.startswith("hyper_"):
             elementary = getattr(layer, name.removeprefix("hyper_"), None)
             if elementary is not None:
-                setattr(layer, name, twins.setdefault(id(elementary), parameter))  # type: ignore[arg-type]
+                setattr(layer, name, twins.setdefault(id(elementary), parameter))
 
 
 def _refuse_unknown(name: str, layer: nn.Module) -> None:

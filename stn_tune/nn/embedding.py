@@ -45,9 +45,7 @@ class HyperEmbedding(HyperLayer, nn.Embedding):
                 self.hyper_weight[self.padding_idx].zero_()
 
     def _lookup(self, input: Tensor, weight: Tensor) -> Tensor:
-        return F.embedding(
-            input, weight, self.padding_idx, None, self.norm_type, self.scale_grad_by_freq, self.sparse
-        )
+        return F.embedding(input, weight, self.padding_idx, None, self.norm_type, self.scale_grad_by_freq, self.sparse)
 
     def materialize(self, lam: Tensor) -> Tensor:
         return torch.addcmul(self.weight, self.V @ lam, self.hyper_weight)

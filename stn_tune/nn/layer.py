@@ -32,9 +32,7 @@ class HyperLayer(nn.Module):
     batch_dim: int
     fold: Fold | None
 
-    def _attach(
-        self, hyper: Hyper, name: str = "", batch_dim: int | None = None, fold: Fold | None = None
-    ) -> None:
+    def _attach(self, hyper: Hyper, name: str = "", batch_dim: int | None = None, fold: Fold | None = None) -> None:
         """Makes this plain layer a hyper layer. ``hyper`` is a reference, not a submodule: λ is no weight."""
         self.check(self, name or type(self).__name__, batch_dim, fold)
         object.__setattr__(self, "source", hyper)
@@ -118,10 +116,40 @@ class HyperLayer(nn.Module):
 
     def _blocks(self) -> Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Every elementary parameter with its elementary and hyper ``(rows, -1)`` matrix and its gate."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, hyperparameters={len(self.source.space)}"
+
+
+class AffineLayer(HyperLayer):
+    """Hyper layers with one weight, whose leading dimension is the output's, and perhaps one bias."""
+
+    weight: Tensor
+    bias: Any
+    hyper_weight: nn.Parameter
+    hyper_bias: nn.Parameter
+    V: nn.Parameter
+    C: nn.Parameter
+
+    def _init_hyper(self, n: int) -> None:
+        rows, fan_in = len(self.weight), self.weight[0].numel()
+        self._twin("hyper_weight", self.weight, fan_in)
+        self._gate("V", rows, n, self.weight)
+        if self.bias is not None:
+            self._twin("hyper_bias", self.bias, fan_in)
+            self._gate("C", rows, n, self.weight)
+
+    def materialize(self, lam: Tensor) -> tuple[Tensor, Tensor | None]:
+        scale = (self.V @ lam).view(-1, *[1] * (self.weight.dim() - 1))
+        weight = torch.addcmul(self.weight, scale, self.hyper_weight)
+        if self.bias is None:
+            return weight, None
+        return weight, torch.addcmul(self.bias, self.C @ lam, self.hyper_bias)
+
+    def _blocks(self) -> Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        blocks: list[tuple[Tensor, Tensor, Tensor, Tensor]]
         blocks = [(self.weight, self.weight.flatten(1), self.hyper_weight.flatten(1), self.V)]
         if self.bias is not None:
             blocks.append((self.bias, self.bias[:, None], self.hyper_bias[:, None], self.C))
         return blocks
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, hyperparameters={len(self.source.space)}"

@@ -23,17 +23,17 @@ def linear_cross_entropy(
 ) -> Tensor:
     """``F.cross_entropy(F.linear(h, weight, bias), target)``, with the logits of ``chunk`` rows at a time.
 
-    h ``(..., D)``; weight ``(V, D)``; target ``(...)``, classes below V; bias ``(V,)``. Returns the mean or the
-    sum over the targets other than ``ignore_index``, or with ``"none"`` the losses in the shape of ``target``,
-    0 where ignored. The mean over no targets is nan, as in torch, and its gradient 0.
+    h ``(..., D)``; weight ``(V, D)``; target ``(...)``, classes below V; bias ``(V,)``. Returns the mean or
+    the sum over the targets other than ``ignore_index``, or with ``"none"`` the losses in the shape of
+    ``target``, 0 where ignored. The mean over no targets is nan, as in torch, and its gradient 0.
 
-    The mean and the sum find their gradient during the forward pass, from the same logits, and scale it in the
-    backward pass; ``"none"`` computes the logits again there. Differentiable once.
+    The mean and the sum find their gradient during the forward pass, from the same logits, and scale it in
+    the backward pass; ``"none"`` computes the logits again there. Differentiable once.
     """
     _check(h, weight, target, bias, chunk, reduction)
     counted = target.flatten() != ignore_index
     classes = target.flatten().where(counted, 0)
-    if not target.is_cuda:  # where the check would wait for the device, and indexing stops the program anyway
+    if target.is_cpu:  # elsewhere this would wait for the device, and CUDA itself stops at a wrong index
         wrong = classes[(classes < 0) | (classes >= len(weight))]
         if len(wrong):
             raise ValueError(f"target {int(wrong[0])} is outside the vocabulary of {len(weight)} classes")
@@ -51,9 +51,7 @@ def linear_cross_entropy(
     return loss.where(counted.any(), torch.nan) if reduction == "mean" else loss
 
 
-def _check(
-    h: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, chunk: int, reduction: str
-) -> None:
+def _check(h: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, chunk: int, reduction: str) -> None:
     if h.dim() < 1 or weight.dim() != 2 or h.shape[-1] != weight.shape[1]:
         raise ValueError(f"h {tuple(h.shape)} and weight {tuple(weight.shape)} must be (..., D) and (V, D)")
     if target.shape != h.shape[:-1]:
@@ -98,9 +96,7 @@ class _Losses(torch.autograd.Function):
     """loss[n] of all rows; the gradients take a second pass, weighted by those that arrive."""
 
     @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, chunk: int
-    ) -> Tensor:
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, chunk: int) -> Tensor:
         ctx.chunk = chunk
         ctx.save_for_backward(h, weight, bias, target)
         losses, _ = _sweep(h, weight, bias, target, chunk, h.new_ones(len(h)), (False, False, False))
@@ -125,9 +121,9 @@ def _sweep(
 ) -> tuple[Tensor, Grads]:
     """The losses (N,), and the gradients of Σ_n row_weight[n] loss[n] in h, weight and bias where needed.
 
-    For a row with logits z and target y let e = exp(z - max z) and Z = Σ e. Its loss is log Z - (z_y - max z),
-    with the gradient (e - Z onehot(y)) / Z in z. The division and the row's weight, linear in what follows, act
-    on the D columns of h and dh instead of the V columns of e.
+    For a row with logits z and target y let e = exp(z - max z) and Z = Σ e. Its loss is
+    log Z - (z_y - max z), with the gradient (e - Z onehot(y)) / Z in z. The division and the row's weight are
+    applied to the D columns of h and dh, not to the V columns of e.
     """
     losses = h.new_empty(len(h))
     dh = torch.empty_like(h) if needs[0] else None

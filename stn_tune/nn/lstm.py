@@ -25,10 +25,10 @@ class LSTM(Reader, nn.LSTM):
         nn.LSTM.__init__(self, *args, **kwargs)
         self.reads = {"weight_dropout": checked_rate(weight_dropout)}
 
-    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:  # type: ignore[override]
         if not self.training or self.reads["weight_dropout"] == 0:
-            return nn.LSTM.forward(self, input, hx)  # type: ignore[no-any-return]
-        weights = dict(zip(self._flat_weights_names, self._flat_weights, strict=True))
+            return nn.LSTM.forward(self, input, hx)
+        weights: dict[str, Tensor] = {name: self.get_parameter(name) for name in self._flat_weights_names}
         for name in weights:
             if name.startswith("weight_hh"):
                 (weights[name],) = drop_connect([weights[name]], self.value("weight_dropout"))
@@ -41,7 +41,15 @@ class LSTM(Reader, nn.LSTM):
         train = self.training or torch.is_grad_enabled()
         dropout = self.dropout if self.training else 0.0
         output, h, c = torch.lstm(
-            input, hx, weights, self.bias, self.num_layers, dropout, train, self.bidirectional, self.batch_first
+            input,
+            hx,
+            weights,
+            self.bias,
+            self.num_layers,
+            dropout,
+            train,
+            self.bidirectional,
+            self.batch_first,
         )
         return output, (h, c)
 
@@ -60,7 +68,7 @@ class LSTM(Reader, nn.LSTM):
         )
 
 
-class HyperLSTM(HyperLayer, LSTM):
+class HyperLSTM(HyperLayer, LSTM):  # type: ignore[misc]  # one source, which both bases read
     """LSTM whose weights respond to the hyperparameters; follows ``nn.LSTM``'s arguments and ``batch_first``.
 
     A layer's input-to-hidden and hidden-to-hidden weights are one matrix [W_ih W_hh] of 4H rows in Eq. 9, with one
@@ -111,7 +119,7 @@ class HyperLSTM(HyperLayer, LSTM):
                 weights += [torch.addcmul(b_ih, c @ lam, b_hyper), b_hh]
         return weights
 
-    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:  # type: ignore[override]
         lam = self.source.current.unconstrained
         if lam.dim() == 1:
             weights = list(self.weights())

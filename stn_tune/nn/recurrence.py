@@ -25,14 +25,14 @@ def lstm_layer(
     scale: Tensor,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """An LSTM layer whose example b has the weights W + scale[b] ⊙row U, with scale[b] = V λ_b (Eq. 9 and 10):
+    """An LSTM layer whose example b has the weights W + scale[b] ⊙row U, with scale[b] = V λ_b (Eq. 9, 10):
 
         i, f, g, o = w_ih x_t + w_hh h_{t-1} + scale ⊙ (u_ih x_t + u_hh h_{t-1}) + bias
         c_t = σ(f) ⊙ c_{t-1} + σ(i) ⊙ tanh(g)
         h_t = σ(o) ⊙ tanh(c_t)
 
     x (T, B, D); h0, c0 (B, H); w_ih, u_ih (4H, D); w_hh, u_hh (4H, H); scale (B, 4H); bias (B, 4H) or (4H,),
-    the sum of all that is added once per step. Returns h_1, ..., h_T as (T, B, H), and h_T and c_T, both (B, H).
+    the sum of all that is added once per step. Returns h_1, ..., h_T as (T, B, H), and h_T and c_T as (B, H).
     Differentiable once.
     """
     expected = (x.shape[1], len(w_hh))
@@ -45,8 +45,8 @@ def lstm_layer(
 class _LSTMLayer(torch.autograd.Function):
     """Products that do not wait for h_{t-1} are taken for all steps at once, before or after the loop over t.
 
-    The gradient of scale is Σ_t d_t ⊙ (u_ih x_t + u_hh h_{t-1}), where d_t is that of the pre-activations. Where
-    the weights need a gradient as well, theirs yields it in passing; otherwise the forward pass keeps the brackets.
+    The gradient of scale is Σ_t d_t ⊙ (u_ih x_t + u_hh h_{t-1}), where d_t is that of the pre-activations. If
+    the weights need a gradient as well, theirs yields it in passing; otherwise forward keeps the brackets.
     """
 
     @staticmethod
@@ -93,9 +93,7 @@ class _LSTMLayer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, d_out: Tensor | None, d_h: Tensor | None, d_c: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, d_out: Tensor | None, d_h: Tensor | None, d_c: Tensor | None) -> tuple[Tensor | None, ...]:
         x, w_ih, u_ih, w_hh, u_hh, scale, gates, h, c, tanh_c, hyper = ctx.saved_tensors
         need_x, need_h0, need_c0, need_w_ih, need_u_ih, need_w_hh, need_u_hh, need_scale, need_bias = (
             ctx.needs_input_grad

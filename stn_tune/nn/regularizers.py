@@ -55,9 +55,7 @@ def dropout2d(x: Tensor, rate: Value, training: bool = True) -> Tensor:
     return x * noise(shape, spread(rate, x), x)
 
 
-def locked_dropout(
-    x: Tensor, rate: Value, training: bool = True, time_dim: int = 0, batch_dim: int = 1
-) -> Tensor:
+def locked_dropout(x: Tensor, rate: Value, training: bool = True, time_dim: int = 0, batch_dim: int = 1) -> Tensor:
     """Variational dropout: one mask for all time steps of a sequence, x ``(time, batch, features)``."""
     if not training or (not isinstance(rate, Tensor) and rate == 0):
         return x
@@ -67,7 +65,12 @@ def locked_dropout(
 
 
 def embedding_dropout(
-    vectors: Tensor, words: Tensor, rate: Value, num_embeddings: int, training: bool = True, batch_dim: int = 1
+    vectors: Tensor,
+    words: Tensor,
+    rate: Value,
+    num_embeddings: int,
+    training: bool = True,
+    batch_dim: int = 1,
 ) -> Tensor:
     """Drops whole words from all sequences of a batch: equal to zeroing rows of the embedding matrix.
 
@@ -209,9 +212,7 @@ class EmbeddingDropout(Reader):
     def forward(self, vectors: Tensor, words: Tensor) -> Tensor:
         if not self.training:
             return vectors
-        return embedding_dropout(
-            vectors, words, self.value("rate"), self.num_embeddings, batch_dim=self.batch_dim
-        )
+        return embedding_dropout(vectors, words, self.value("rate"), self.num_embeddings, batch_dim=self.batch_dim)
 
 
 def checked_rate(rate: float | str) -> float | str:

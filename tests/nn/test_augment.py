@@ -356,9 +356,7 @@ RGB = torch.rand(4, 3, 6, 6)
         (lambda: augment.contrast(RGB[:, :2], 0.1), r"contrast: x has 2 channels: must have 1 or 3"),
     ],
 )
-def test_mistakes_get_one_line_that_says_what_would_be_right(
-    call: Callable[[], Tensor], message: str
-) -> None:
+def test_mistakes_get_one_line_that_says_what_would_be_right(call: Callable[[], Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)

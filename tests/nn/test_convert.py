@@ -27,7 +27,7 @@ class Tied(nn.Module):
 
 def test_keeps_weights_ties_and_module_objects(hyper):
     model = Tied().double()
-    before = {name: p for name, p in model.named_parameters()}
+    before = dict(model.named_parameters())
     modules = list(model.modules())
     assert stn.self_tune(model, hyper) is model
     assert list(model.modules()) == modules
@@ -119,9 +119,17 @@ def test_converting_twice_changes_nothing(hyper):
         (nn.Sequential(nn.LSTM(2, 3, proj_size=2)), {}, "0: HyperLSTM has no proj_size=2"),
         (nn.Sequential(nn.Embedding(2, 3, max_norm=1.0)), {}, "max_norm=1.0"),
         (nn.Sequential(nn.ReLU()), {}, "Sequential has no layer to convert"),
-        (nn.Sequential(nn.Linear(2, 3)), {"exclude": ["fc"]}, "'fc' fits no layer of Sequential; there are 0"),
+        (
+            nn.Sequential(nn.Linear(2, 3)),
+            {"exclude": ["fc"]},
+            "'fc' fits no layer of Sequential; there are 0",
+        ),
         (nn.Sequential(nn.Linear(2, 3)), {"bind": {"drop": "rate"}}, "there is no module 'drop'"),
-        (nn.Sequential(nn.Linear(2, 3)), {"bind": {"0": "rate"}}, "0 is a Linear; a hyperparameter can be bound"),
+        (
+            nn.Sequential(nn.Linear(2, 3)),
+            {"bind": {"0": "rate"}},
+            "0 is a Linear; a hyperparameter can be bound",
+        ),
         (nn.Sequential(nn.Linear(2, 3)), {"fold": {"0": "both"}}, "'inner' or 'outer'"),
         (
             nn.Sequential(nn.Linear(2, 3), stn.nn.Dropout("rat")),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -113,10 +113,7 @@ def test_equals_the_plain_layer_with_materialised_weights_example_by_example(cas
         output = run(layer, value)
     for i, lam in enumerate(sample.unconstrained):
         rows = torch.arange(value.shape[case.batch_dim])
-        if case.fold:
-            rows = rows[(rows // 3 if case.fold == "inner" else rows % BATCH) == i]
-        else:
-            rows = rows[i : i + 1]
+        rows = rows[(rows // 3 if case.fold == "inner" else rows % BATCH) == i] if case.fold else rows[i : i + 1]
         expected = run(materialized(plain, layer, lam), value.index_select(case.batch_dim, rows))
         torch.testing.assert_close(output.index_select(case.batch_dim, rows), expected, rtol=1e-10, atol=1e-12)
 
