@@ -29,11 +29,12 @@ class Fixed:
     """A source of values that someone else chose: a black-box searcher, a schedule, the user."""
 
     def __init__(self, values: Mapping[str, Value]):
-        self.current: Mapping[str, Value] = Named(values)
+        self._values = dict(values)
+        self.current = Named(self._values)
 
     def set(self, values: Mapping[str, Value]) -> None:
-        """Replaces the values; what is not mentioned keeps its value."""
-        self.current = Named({**self.current, **values})
+        """Replaces values; what is not mentioned keeps its value."""
+        self._values.update(values)
 
 
 class Named(Mapping[str, Value]):

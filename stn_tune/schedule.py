@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stn_tune.checkpoint import load_state
 from stn_tune.hyper import unknown_name
-from stn_tune.space import HyperSpace, SpaceError
+from stn_tune.space import HyperSpace, SpaceError, real
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +84,32 @@ class Schedule:
         values = {name: [space.transform(name).native(v) for v in c.tolist()] for name, c in constrained.items()}
         scales = dict(zip(space.names, map(list, zip(*sigma, strict=True)), strict=True))
         return cls(space, steps, values, scales, total_steps)
+
+    @classmethod
+    def from_result(cls, result: Any, space: HyperSpace | Mapping[str, Any] | None = None) -> Schedule:
+        """What a Tune trial found: ``Schedule.from_result(results.get_best_result())``.
+
+        Every update, where the trial left a checkpoint (of the moment it was written); else one entry per reported
+        iteration, in ``space``, or in unbounded domains where none is given.
+        """
+        if result.checkpoint is not None:
+            with result.checkpoint.as_directory() as folder:
+                trainer = load_state(folder)["trainer"]
+            if "history" not in trainer:
+                raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
+            found = HyperSpace.from_json(trainer["hyper"]["_extra_state"]["space"])
+            columns = [trainer["history"][key].tolist() for key in ("steps", "lam", "sigma")]
+            return cls.from_history(found, columns[0], columns[1], columns[2], int(trainer["step"]))
+        frame = result.metrics_dataframe
+        names = [
+            c.removeprefix("scale/") for c in (frame.columns if frame is not None else ()) if c.startswith("scale/")
+        ]
+        if not names:
+            raise ScheduleError(f"{result.path}: the trial reported no scale/<name>, so it has no schedule")
+        space = space if space is not None else {name: real() for name in names}
+        values = {name: frame[f"hp/{name}"].tolist() for name in names}
+        scales = {name: frame[f"scale/{name}"].tolist() for name in names}
+        return cls(space, frame["step"].tolist(), values, scales)
 
     def __len__(self) -> int:
         return len(self.steps)

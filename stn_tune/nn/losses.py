@@ -16,7 +16,7 @@ def linear_cross_entropy(
     weight: Tensor,
     target: Tensor,
     bias: Tensor | None = None,
-    chunk: int = 256,
+    chunk: int = 384,
     *,
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",

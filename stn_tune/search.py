@@ -1,0 +1,237 @@
+"""STNSearch: an existing Tune pipeline, with part of its search space tuned inside every trial."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ray.tune.search import Searcher
+from ray.tune.search.sample import Domain
+from ray.tune.search.variant_generator import generate_variants
+
+from stn_tune.hyper import Hyper, unknown_name
+from stn_tune.space import HyperSpace, SpaceError
+from stn_tune.trainable import RESERVED, STNOptions
+
+PathLike = tuple[str, ...]
+
+
+class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
+    """Takes the user's unchanged ``param_space``: what is online is tuned inside each trial, the rest is searched.
+
+    A trial's config stays plain JSON: the online hyperparameters' initial values under their own names, and under one
+    reserved key, ``"stn"``, the online space, the options and a seed that counts the trials.
+
+    Args:
+        online: names or globs of the hyperparameters that the STN tunes; nested ones as ``"model/dropout"``.
+        outer: any Tune searcher for everything else; random search when None.
+        init: initial values of online hyperparameters; the middle of the domain where not given.
+        seed: of the random search, and of the first trial; later trials count on from it.
+        stn_options: see :class:`stn_tune.trainable.STNOptions`.
+
+    >>> from ray import tune
+    >>> search = STNSearch(online=["dropout", "augment/*"], outer=None, init={"dropout": 0.05})
+    """
+
+    def __init__(
+        self,
+        online: Sequence[str] = ("*",),
+        outer: Searcher | None = None,
+        init: Mapping[str, float] | None = None,
+        seed: int = 0,
+        **stn_options: Any,
+    ):
+        super().__init__()
+        STNOptions.of(stn_options)
+        if isinstance(online, str) or not online:
+            raise TypeError(f"online is {online!r}; it must be a list of names or globs, such as ['dropout']")
+        self.online = tuple(online)
+        self.outer = outer
+        self.init = dict(init or {})
+        self.seed = seed
+        self.options = stn_options
+        self._count = 0
+        self._random = np.random.default_rng(seed)
+        self._space: HyperSpace | None = None
+        self._rest: dict[str, Any] = {}
+        self._grid: dict[PathLike, Sequence[Any]] = {}
+        self._initial: dict[str, float | int] = {}
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        if self._space is not None:
+            return False
+        self._metric, self._mode = metric, mode
+        if RESERVED in config:
+            raise SpaceError(f"{RESERVED}: this name is reserved for what STNSearch tells the trial; rename it")
+        leaves = dict(_leaves(config))
+        online = self._choose(leaves)
+        self._space = HyperSpace({"/".join(path): leaves[path] for path in online})
+        self._initial = Hyper(self._space, self.init).values_now()
+        self._initial.update(self.init)
+        self._rest = copy.deepcopy(config)
+        for path in online:
+            _remove(self._rest, path)
+        self._grid = {path: leaf["grid_search"] for path, leaf in _leaves(self._rest) if _is_grid(leaf)}
+        self._check_grid(spec.get("num_samples", 1))
+        searched = any(isinstance(leaf, Domain) for _, leaf in _leaves(self._rest))
+        if (
+            self.outer is not None
+            and not self.outer.set_search_properties(metric, mode, self._rest, **spec)
+            and searched
+        ):
+            raise ValueError(
+                f"{type(self.outer).__name__} has a search space of its own, but the param_space has "
+                f"{', '.join('/'.join(p) for p, leaf in _leaves(self._rest) if isinstance(leaf, Domain))} left to search; "
+                f"give the space in one place"
+            )
+        return True
+
+    def _choose(self, leaves: Mapping[PathLike, Any]) -> list[PathLike]:
+        """The paths of the online hyperparameters, in the order of the param_space."""
+        names = {path: "/".join(path) for path in leaves}
+        chosen: set[PathLike] = set()
+        for pattern in self.online:
+            exact = [path for path, name in names.items() if name == pattern]
+            globbed = [p for p, name in names.items() if fnmatchcase(name, pattern) and isinstance(leaves[p], Domain)]
+            if not exact and not globbed:
+                raise SpaceError(f"online: {unknown_name(pattern, names.values())}")
+            chosen.update(exact or globbed)
+        for name in self.init:
+            if name not in {names[path] for path in chosen}:
+                raise SpaceError(f"init: {unknown_name(name, [names[path] for path in chosen])}")
+        return [path for path in leaves if path in chosen]
+
+    def _check_grid(self, num_samples: int) -> None:
+        points = _size(self._grid)
+        if not self._grid:
+            return
+        names = ", ".join("/".join(path) for path in self._grid)
+        if self.outer is not None:
+            raise ValueError(f"{names}: grid_search cannot be combined with outer={type(self.outer).__name__}")
+        if num_samples > 0 and num_samples % points:
+            raise ValueError(
+                f"{names}: grid_search has {points} points, and with a search algorithm num_samples counts trials: it "
+                f"is {num_samples}, and must be a multiple of {points}"
+            )
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        if self._space is None:
+            raise RuntimeError("STNSearch needs the param_space of a tune.Tuner; pass it there, unchanged")
+        found = self.outer.suggest(trial_id) if self.outer is not None else self._random_variant()
+        if found is None or found == Searcher.FINISHED:
+            return found
+        config: dict[str, Any] = copy.deepcopy(found)
+        for name, value in self._initial.items():
+            _put(config, tuple(name.split("/")), value)
+        config[RESERVED] = {
+            "space": self._space.to_json(),
+            "options": copy.deepcopy(self.options),
+            "seed": self.seed + self._count,
+        }
+        self._count += 1
+        return config
+
+    def _random_variant(self) -> dict[str, Any]:
+        config = copy.deepcopy(self._rest)
+        index = self._count % _size(self._grid)
+        combination = next(c for i, c in enumerate(product(*self._grid.values())) if i == index)
+        for path, value in zip(self._grid, combination, strict=True):
+            _put(config, path, value)
+        _, spec = next(iter(generate_variants({"config": config}, random_state=self._random)))
+        return _native(spec["config"])  # type: ignore[no-any-return]
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self._check_trainable(result)
+        if self.outer is not None:
+            self.outer.on_trial_result(trial_id, result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        if result is not None and not error:
+            self._check_trainable(result)
+        if self.outer is not None:
+            self.outer.on_trial_complete(trial_id, result, error)
+
+    def _check_trainable(self, result: Mapping[str, Any]) -> None:
+        assert self._space is not None
+        missing = [name for name in self._space.names if f"scale/{name}" not in result]
+        if missing:
+            raise TypeError(
+                f"the trainable does not tune {', '.join(missing)}: it reports no scale/{missing[0]}, so the trial "
+                f"would stay at the initial values; use STNTrainable.of(YourTask), or report **SelfTuner.metrics()"
+            )
+
+    def save(self, checkpoint_path: str) -> None:
+        state = {key: value for key, value in self.__dict__.items() if key != "outer"}
+        state["outer"] = None if self.outer is None else _outer_bytes(self.outer)
+        with open(checkpoint_path, "wb") as file:
+            pickle.dump(state, file)
+
+    def restore(self, checkpoint_path: str) -> None:
+        with open(checkpoint_path, "rb") as file:
+            state = pickle.load(file)
+        outer = state.pop("outer")
+        if (outer is None) != (self.outer is None):
+            raise ValueError(
+                f"the saved search had {'no' if outer is None else 'an'} outer searcher; make this one the same way"
+            )
+        self.__dict__.update(state)
+        if self.outer is not None:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, "outer")
+                path.write_bytes(outer)
+                self.outer.restore(str(path))
+
+
+def _outer_bytes(outer: Searcher) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "outer")
+        outer.save(str(path))
+        return path.read_bytes()
+
+
+def _is_grid(leaf: Any) -> bool:
+    return isinstance(leaf, Mapping) and set(leaf) == {"grid_search"}
+
+
+def _leaves(config: Mapping[str, Any], path: PathLike = ()) -> Iterator[tuple[PathLike, Any]]:
+    """Every value that is not itself a nested space, with its path."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and not _is_grid(value):
+            yield from _leaves(value, (*path, str(key)))
+        else:
+            yield (*path, str(key)), value
+
+
+def _size(grid: Mapping[PathLike, Sequence[Any]]) -> int:
+    size = 1
+    for values in grid.values():
+        size *= len(values)
+    return size
+
+
+def _put(config: dict[str, Any], path: PathLike, value: Any) -> None:
+    for key in path[:-1]:
+        config = config.setdefault(key, {})
+    config[path[-1]] = value
+
+
+def _remove(config: dict[str, Any], path: PathLike) -> None:
+    for key in path[:-1]:
+        config = config[key]
+    del config[path[-1]]
+
+
+def _native(value: Any) -> Any:
+    """NumPy scalars as Python's own, all the way down."""
+    if isinstance(value, dict):
+        return {key: _native(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_native(item) for item in value)
+    return value.item() if isinstance(value, np.generic) else value

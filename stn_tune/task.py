@@ -1,0 +1,151 @@
+"""Task: what to train, said once, for every way of choosing its hyperparameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from stn_tune import rng
+from stn_tune.hyper import Hyper, Value
+from stn_tune.nn.convert import self_tune
+from stn_tune.training import Batch, Trainer, batch_size
+
+Config = Mapping[str, Any]
+
+
+@dataclass
+class Loaders:
+    """Any re-iterables of batches: lists, ``DataLoader`` objects, objects with ``__iter__``.
+
+    ``valid`` both tunes the hyperparameters of an STN and selects the best iteration of every method; ``test`` is
+    evaluated only where the validation loss is the best so far, and never selects anything.
+    """
+
+    train: Iterable[Batch]
+    valid: Iterable[Batch]
+    test: Iterable[Batch] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("train", "valid", "test"):
+            if isinstance(getattr(self, name), Iterator):
+                raise TypeError(
+                    f"Loaders({name}=...) is an iterator, which is used up after one pass; pass a re-iterable"
+                )
+
+
+class Task(ABC):
+    """A model, its optimizer, its batches and its loss. Subclass it; the four abstract methods are enough.
+
+    A task may hold settings, set in ``__init__``, and state, saved with :meth:`state_dict`. ``config`` is the trial's
+    Ray Tune config.
+    """
+
+    clip: float | None = None
+    """Maximum norm of the weights' gradient."""
+
+    @abstractmethod
+    def model(self, config: Config) -> nn.Module:
+        """An ordinary model. Its regularisers are named after hyperparameters: ``stn.nn.Dropout("dropout")``."""
+
+    @abstractmethod
+    def optimizer(self, model: nn.Module, config: Config) -> Optimizer:
+        """The optimizer of the weights."""
+
+    @abstractmethod
+    def loaders(self, config: Config) -> Loaders:
+        """The data. Paths must be absolute: Ray changes the working directory."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch, hp: Mapping[str, Value]) -> Tensor:
+        """The training loss where ``model.training``, else the validation loss: a scalar, or one loss per example.
+
+        ``hp`` maps hyperparameters to floats or ``(batch,)`` tensors. What only regularises belongs into the training
+        loss alone.
+        """
+
+    def convert(self, model: nn.Module, hyper: Hyper) -> nn.Module:
+        """How the model becomes self-tuning; override to exclude layers or bind names."""
+        return self_tune(model, hyper)
+
+    def scheduler(self, optimizer: Optimizer, config: Config) -> LRScheduler | None:
+        """A learning-rate schedule, stepped after every iteration (with the validation loss, if it takes one)."""
+        return None
+
+    def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Config) -> bool:
+        """Whether training ends after this iteration, by the task's own rule."""
+        return False
+
+    def evaluate(self, trainer: Trainer, batches: Iterable[Batch]) -> Mapping[str, float]:
+        """``{"loss": …}`` and any other metrics of a split; they are reported as ``val_*`` and ``test_*``."""
+        return {"loss": trainer.evaluate(self.loss, batches)}
+
+    def batch_size(self, batch: Batch) -> int:
+        """The number of examples in a batch: by default the leading dimension of its first tensor."""
+        return batch_size(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the task itself carries from batch to batch (hidden states); tensors and plain Python values."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027  # optional, like state_dict
+        """Puts back what :meth:`state_dict` gave."""
+
+
+class Stream:
+    """Batches in endless passes over a re-iterable, with a position that can be saved and restored exactly.
+
+    A stream draws from random generators of its own, so a shuffling ``DataLoader`` gives the same order whatever else
+    has drawn numbers, and a restored stream replays its pass to the saved position.
+    """
+
+    def __init__(self, batches: Iterable[Batch], seed: int):
+        self._batches = batches
+        self._iterator: Iterator[Batch] | None = None
+        self._position = 0
+        self.passes = 0
+        self._generators = rng.Private(seed)
+        self._start: dict[str, Any] | None = None
+
+    def one_pass(self) -> Iterator[Batch]:
+        """The rest of the pass that the stream is in: all batches, where none has been taken yet."""
+        while (batch := self._take()) is not None:
+            yield batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self._take()
+        if batch is None and (batch := self._take()) is None:
+            raise ValueError("there are no batches in a pass over the data")
+        return batch
+
+    def _take(self) -> Batch | None:
+        """The next batch, ``None`` at the end of a pass."""
+        if self._iterator is None:
+            self._start, self._position = self._generators.state_dict(), 0
+        with self._generators.lent():
+            if self._iterator is None:
+                self._iterator = iter(self._batches)
+            batch = next(self._iterator, None)
+        self._position += 1
+        if batch is None:
+            self._iterator, self._position = None, 0
+            self.passes += 1
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        start = self._start if self._iterator is not None else None
+        return {"position": self._position, "passes": self.passes, "generators": start or self._generators.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._iterator, self.passes = None, state["passes"]
+        self._generators.load_state_dict(state["generators"])
+        for _ in range(state["position"]):
+            self._take()

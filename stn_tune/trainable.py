@@ -1,0 +1,397 @@
+"""Ray Tune trainables: one task, trained at fixed values, along a schedule, or self-tuned."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from typing import Any, ClassVar, TypeVar
+
+import ray
+import torch
+from ray import tune
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from stn_tune import rng
+from stn_tune.checkpoint import load_state, save_state
+from stn_tune.hyper import Fixed, Hyper
+from stn_tune.nn.convert import connect
+from stn_tune.schedule import Schedule
+from stn_tune.space import HyperSpace
+from stn_tune.task import Config, Stream, Task
+from stn_tune.training import Batch, FixedTrainer, NonFiniteError, Trainer, is_number
+from stn_tune.tuner import Draw, SelfTuner
+
+RESERVED = "stn"
+"""The key of a trial's config under which STNSearch leaves the online space and its options."""
+
+T = TypeVar("T", bound="TaskTrainable")
+
+
+@dataclass(frozen=True)
+class STNOptions:
+    """What an STN needs beside task and space; plain JSON. The paper's choices are in DESIGN and the presets."""
+
+    init: Mapping[str, float] = field(default_factory=dict)
+    scale: float | Mapping[str, float] = 0.5
+    tune_scale: bool = True
+    per_batch: Sequence[str] = ()
+    direct: Sequence[str] | bool = ()
+    hyper_lr: float = 0.01
+    scale_lr: float | None = None
+    train_steps: int = 2
+    valid_steps: int = 1
+    warmup: int = 0
+    """Iterations in which only weights move."""
+    warmup_steps: int = 0
+    entropy_weight: float = 0.001
+    train_draw: Draw = "example"
+    valid_draw: Draw | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> STNOptions:
+        known = [f.name for f in fields(cls)]
+        for name in options:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                raise TypeError(f"{name} is not an option of STN (there are {', '.join(known)}){hint}")
+        return cls(**options)
+
+
+class Clock:
+    """Seconds held, training, evaluating and setting up; carried on across restores."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self.seconds = {"wall_s": 0.0, "train_s": 0.0, "eval_s": 0.0, "setup_s": 0.0}
+
+    def count(self, name: str, since: float) -> float:
+        now = time.perf_counter()
+        self.seconds[name] += now - since
+        return now
+
+    def now(self) -> dict[str, float]:
+        return {**self.seconds, "wall_s": self.seconds["wall_s"] + time.perf_counter() - self._start}
+
+    def carry_on(self, seconds: Mapping[str, float]) -> None:
+        for name in self.seconds:
+            self.seconds[name] += seconds[name]
+
+
+class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
+    """What :class:`FixedTrainable` and :class:`STNTrainable` share. Use ``FixedTrainable.of(MyTask)``.
+
+    One iteration is a pass over the training batches (or ``steps_per_iteration``), then an evaluation on the
+    validation set, and on the test set where the validation loss is the best so far.
+    """
+
+    task: ClassVar[Any]
+    steps_per_iteration: ClassVar[int | None] = None
+
+    @classmethod
+    def _of(cls: type[T], task: Callable[[], Task] | Task, **attributes: Any) -> type[T]:
+        if not isinstance(task, Task) and not callable(task):
+            raise TypeError(f"{cls.__name__}.of takes a Task class or object, not {task!r}")
+        steps = attributes["steps_per_iteration"]
+        if steps is not None and not steps >= 1:
+            raise ValueError(f"steps_per_iteration is {steps}; it must be at least 1, or None for a whole pass")
+        name = task.__name__ if isinstance(task, type) else type(task).__name__
+        held = task if isinstance(task, Task) else staticmethod(task)
+        return type(f"{cls.__name__}_{name}", (cls,), {"task": held, "__module__": cls.__module__, **attributes})
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self._build(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._build(copy.deepcopy(new_config))
+        return True
+
+    def _build(self, config: dict[str, Any]) -> None:
+        self._clock = Clock()
+        start = time.perf_counter()
+        self._device = self._assigned_device()
+        seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
+        rng.seed_all(seed)
+        self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task()
+        self._loaders = self._task.loaders(config)
+        model = self._task.model(config).to(self._device)
+        self._trainer = self._make_trainer(model, config)
+        self._scheduler = self._task.scheduler(self._trainer.optimizer, config)
+        self._base_lrs = [group["lr"] for group in self._trainer.optimizer.param_groups]
+        self._streams = {
+            "train": Stream(self._loaders.train, 2 * seed),
+            "valid": Stream(self._loaders.valid, 2 * seed + 1),
+        }
+        self._constants = {f"hp/{name}": value for name, value in flat(config).items() if is_number(value)}
+        self._config = config
+        self._val_losses: list[float] = []
+        self._best: dict[str, float] = {"best_val_loss": math.inf, "test_loss": math.nan}
+        self._clock.count("setup_s", start)
+
+    def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
+        raise NotImplementedError
+
+    def _assigned_device(self) -> torch.device:
+        """The GPU, where the trial was given one; else the CPU, with as many threads as the trial has CPUs."""
+        resources = self.trial_resources
+        required = resources.required_resources if resources is not None else {}
+        if "CPU" in required:
+            torch.set_num_threads(max(1, int(required["CPU"])))
+        given = bool(required.get("GPU")) if resources is not None else ray.is_initialized() and bool(ray.get_gpu_ids())
+        return torch.device("cuda" if given and torch.cuda.is_available() else "cpu")
+
+    def step(self) -> dict[str, Any]:
+        mark = time.perf_counter()
+        result: dict[str, Any] = {"diverged": ""}
+        try:
+            train_loss = self._trainer.epoch(self._task.loss, self._train_batches(), self._valid_batches())
+            mark = self._clock.count("train_s", mark)
+            valid = self._evaluate(self._loaders.valid)
+            if not math.isfinite(valid["loss"]):
+                raise NonFiniteError(f"the validation loss is {valid['loss']} after {self._trainer.step} steps")
+        except NonFiniteError as error:
+            result |= {"diverged": str(error), "done": True}
+            train_loss, valid = math.nan, {"loss": math.inf}
+        val_loss = valid["loss"]
+        self._val_losses.append(val_loss)
+        if val_loss < self._best["best_val_loss"]:
+            self._best = {"best_val_loss": val_loss, "test_loss": math.nan}
+            if self._loaders.test is not None:
+                self._best |= {f"test_{k}": v for k, v in self._evaluate(self._loaders.test).items()}
+        self._clock.count("eval_s", mark)
+        if not result["diverged"]:
+            self._step_scheduler(val_loss)
+            if self._task.stop(self._val_losses, self._trainer.optimizer, self._config):
+                result["done"] = True
+        return {
+            **{f"val_{name}": value for name, value in valid.items()},
+            **self._best,
+            "train_loss": train_loss,
+            "epoch": self._streams["train"].passes,
+            "step": self._trainer.step,
+            "lr": self._trainer.optimizer.param_groups[0]["lr"],
+            **self._constants,
+            **self._trainer.metrics(),
+            **result,
+            **self._clock.now(),
+        }
+
+    def _train_batches(self) -> Iterator[Batch]:
+        stream = self._streams["train"]
+        if self.steps_per_iteration is None:
+            return self._on_device(stream.one_pass())
+        return self._on_device(islice(stream, self.steps_per_iteration))
+
+    def _valid_batches(self) -> Iterator[Batch] | None:
+        """Endless batches for hyperparameter steps, independent of the training batches."""
+        return None
+
+    def _on_device(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            yield move(batch, self._device)
+
+    def _evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+        metrics = dict(self._task.evaluate(self._trainer, self._on_device(batches)))
+        if "loss" not in metrics:
+            raise KeyError(f'{type(self._task).__name__}.evaluate must give a "loss"; it gave {", ".join(metrics)}')
+        return metrics
+
+    def _step_scheduler(self, val_loss: float) -> None:
+        if isinstance(self._scheduler, ReduceLROnPlateau):
+            self._scheduler.step(val_loss)
+        elif self._scheduler is not None:
+            self._scheduler.step()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> str:
+        """Everything that training continues from, in one file that is there whole or not at all."""
+        state = {
+            "trainer": self._trainer.state_dict(),
+            "task": self._task.state_dict(),
+            "streams": {name: stream.state_dict() for name, stream in self._streams.items()},
+            "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,
+            "val_losses": self._val_losses,
+            "best": self._best,
+            "base_lrs": self._base_lrs,
+            "clock": self._clock.now(),
+        }
+        save_state(checkpoint_dir, state)
+        return checkpoint_dir
+
+    def load_checkpoint(self, checkpoint: str) -> None:
+        start = time.perf_counter()
+        state = load_state(checkpoint, self._device)
+        self._task.load_state_dict(state["task"])
+        for name, stream in self._streams.items():
+            stream.load_state_dict(state["streams"][name])
+        if self._scheduler is not None and state["scheduler"] is not None:
+            self._scheduler.load_state_dict(state["scheduler"])
+        self._val_losses, self._best = list(state["val_losses"]), dict(state["best"])
+        self._trainer.load_state_dict(state["trainer"])
+        # A learning rate that is new in the config (PBT) wins over the saved one, and keeps its decay so far.
+        groups = self._trainer.optimizer.param_groups
+        for group, new, old in zip(groups, self._base_lrs, state["base_lrs"], strict=True):
+            if new != old:
+                group["lr"] *= new / old
+        self._clock.carry_on(state["clock"])
+        self._clock.count("setup_s", start)
+
+
+class FixedTrainable(TaskTrainable):
+    """Trains the plain model at the values of the trial's config, or along a schedule."""
+
+    schedule: ClassVar[Any] = None
+
+    @classmethod
+    def of(
+        cls,
+        task: Callable[[], Task] | Task,
+        *,
+        schedule: Schedule | Callable[[int], Mapping[str, float]] | None = None,
+        steps_per_iteration: int | None = None,
+    ) -> type[FixedTrainable]:
+        """A trainable for ``tune.Tuner``.
+
+        Args:
+            schedule: a :class:`Schedule`, or any function from a training step to values; it overrides the config.
+            steps_per_iteration: report after so many steps instead of after every pass over the training data.
+        """
+        follow = schedule.at if isinstance(schedule, Schedule) else schedule
+        held = None if follow is None else staticmethod(follow)
+        return cls._of(task, schedule=held, steps_per_iteration=steps_per_iteration)
+
+    def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
+        if RESERVED in config:
+            raise TypeError(
+                f"this trial comes from STNSearch (its config has {RESERVED!r}), but FixedTrainable would train at the "
+                f"initial values: use STNTrainable.of({type(self._task).__name__})"
+            )
+        values = flat(config)
+        if self.schedule is not None:
+            values |= self.schedule(0)
+        source = Fixed(values)
+        connect(model, source)
+        return FixedTrainer(
+            model,
+            source,
+            self._task.optimizer(model, config),
+            schedule=self.schedule,
+            clip=self._task.clip,
+            batch_size=self._task.batch_size,
+        )
+
+
+class STNTrainable(TaskTrainable):
+    """Trains the same model self-tuned: the online hyperparameters move inside the trial.
+
+    A value of an online name in the trial's config is its *initial* value.
+    """
+
+    space: ClassVar[HyperSpace | None] = None
+    options: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        task: Callable[[], Task] | Task,
+        *,
+        space: HyperSpace | Mapping[str, Any] | None = None,
+        steps_per_iteration: int | None = None,
+        **stn_options: Any,
+    ) -> type[STNTrainable]:
+        """A trainable for ``tune.Tuner``.
+
+        Args:
+            space: what is tuned online, as Tune domains; not needed where :class:`STNSearch` provides it.
+            steps_per_iteration: report after so many steps instead of after every pass over the training data.
+            stn_options: see :class:`STNOptions`.
+        """
+        STNOptions.of(stn_options)
+        if space is not None and not isinstance(space, HyperSpace):
+            space = HyperSpace(space)
+        return cls._of(task, space=space, options=stn_options, steps_per_iteration=steps_per_iteration)
+
+    def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
+        reserved = config.get(RESERVED, {})
+        if not reserved and self.space is None:
+            raise TypeError(
+                f"nothing is tuned online: pass space={{...}} to STNTrainable.of({type(self._task).__name__}, ...), or "
+                f"search with STNSearch(online=[...])"
+            )
+        options = STNOptions.of({**self.options, **reserved.get("options", {})})
+        self._warmup = options.warmup
+        hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
+        model = self._task.convert(model, hyper)
+        hyper_optimizer = torch.optim.Adam([hyper.lam], lr=options.hyper_lr)
+        scale_optimizer = torch.optim.Adam([hyper.raw_sigma], lr=options.scale_lr or options.hyper_lr)
+        return SelfTuner(
+            model,
+            hyper,
+            self._task.optimizer(model, config),
+            hyper_optimizer,
+            scale_optimizer,
+            train_steps=options.train_steps,
+            valid_steps=options.valid_steps,
+            warmup_steps=options.warmup_steps,
+            entropy_weight=options.entropy_weight,
+            clip=self._task.clip,
+            train_draw=options.train_draw,
+            valid_draw=options.valid_draw,
+            batch_size=self._task.batch_size,
+        )
+
+    def _valid_batches(self) -> Iterator[Batch] | None:
+        return self._on_device(self._streams["valid"]) if len(self._val_losses) >= self._warmup else None
+
+
+def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | None = None, **stn_options: Any) -> Hyper:
+    """The online hyperparameters of a trial, for a training loop of your own.
+
+    They are those that :class:`STNSearch` left in the config, else ``space``. A value of an online name in the config
+    is its initial value; all others can be read by name as constants.
+    """
+    reserved = config.get(RESERVED, {})
+    if reserved:
+        space = HyperSpace.from_json(reserved["space"])
+    elif space is None:
+        raise TypeError("nothing is tuned online: pass space={...}, or search with STNSearch(online=[...])")
+    options = STNOptions.of({**stn_options, **reserved.get("options", {})})
+    values = flat(config)
+    return Hyper(
+        space,
+        {**options.init, **{name: values[name] for name in space if name in values}},
+        scale=options.scale,
+        tune_scale=options.tune_scale,
+        per_batch=options.per_batch,
+        direct=options.direct,
+        constants=values,
+    )
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested configs by path, without the reserved key: ``{"model": {"rate": 0.1}}`` -> ``{"model/rate": 0.1}``."""
+    result: dict[str, Any] = {}
+    for key, value in config.items():
+        if key == RESERVED and not prefix:
+            continue
+        name = f"{prefix}{key}"
+        result.update(flat(value, f"{name}/") if isinstance(value, Mapping) else {name: value})
+    return result
+
+
+def move(batch: Batch, device: torch.device) -> Batch:
+    """Every tensor of a nested batch on ``device``."""
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return type(batch)((key, move(value, device)) for key, value in batch.items())  # type: ignore[call-arg]
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(move(part, device) for part in batch))
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(move(part, device) for part in batch)
+    return batch
