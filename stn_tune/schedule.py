@@ -98,8 +98,8 @@ class Schedule:
             if "history" not in trainer:
                 raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
             found = HyperSpace.from_json(trainer["hyper"]["_extra_state"]["space"])
-            columns = [trainer["history"][key].tolist() for key in ("steps", "lam", "sigma")]
-            return cls.from_history(found, columns[0], columns[1], columns[2], int(trainer["step"]))
+            steps, lam, sigma = (trainer["history"][key].tolist() for key in ("steps", "lam", "sigma"))
+            return cls.from_history(found, steps, lam, sigma, int(trainer["step"]))
         frame = result.metrics_dataframe
         names = [
             c.removeprefix("scale/") for c in (frame.columns if frame is not None else ()) if c.startswith("scale/")

@@ -80,17 +80,13 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
             _remove(self._rest, path)
         self._grid = {path: leaf["grid_search"] for path, leaf in _leaves(self._rest) if _is_grid(leaf)}
         self._check_grid(spec.get("num_samples", 1))
-        searched = any(isinstance(leaf, Domain) for _, leaf in _leaves(self._rest))
-        if (
-            self.outer is not None
-            and not self.outer.set_search_properties(metric, mode, self._rest, **spec)
-            and searched
-        ):
-            raise ValueError(
-                f"{type(self.outer).__name__} has a search space of its own, but the param_space has "
-                f"{', '.join('/'.join(p) for p, leaf in _leaves(self._rest) if isinstance(leaf, Domain))} left to search; "
-                f"give the space in one place"
-            )
+        if self.outer is not None:
+            left = ["/".join(path) for path, leaf in _leaves(self._rest) if isinstance(leaf, Domain)]
+            if not self.outer.set_search_properties(metric, mode, self._rest, **spec) and left:
+                raise ValueError(
+                    f"{type(self.outer).__name__} has a search space of its own, but the param_space leaves "
+                    f"{', '.join(left)} to search; give the space in one place"
+                )
         return True
 
     def _choose(self, leaves: Mapping[PathLike, Any]) -> list[PathLike]:

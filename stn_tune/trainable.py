@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import difflib
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import ray
@@ -65,23 +68,38 @@ class STNOptions:
 
 
 class Clock:
-    """Seconds held, training, evaluating and setting up; carried on across restores."""
+    """Seconds held, training, evaluating and setting up: of one trial, over all its processes.
 
-    def __init__(self) -> None:
+    They are carried on from a checkpoint of the same trial, and from ``file`` in the trial's folder, which also knows
+    of the time since that checkpoint, and of the time before PBT gave the trial another one's.
+    """
+
+    def __init__(self, file: Path | None):
         self._start = time.perf_counter()
-        self.seconds = {"wall_s": 0.0, "train_s": 0.0, "eval_s": 0.0, "setup_s": 0.0}
+        self._file = file
+        self._own = {"train_s": 0.0, "eval_s": 0.0, "setup_s": 0.0}
+        self._earlier = {"wall_s": 0.0, **self._own}
+        if file is not None and file.exists():
+            with suppress(ValueError):
+                self.carry_on(json.loads(file.read_text()))
 
     def count(self, name: str, since: float) -> float:
         now = time.perf_counter()
-        self.seconds[name] += now - since
+        self._own[name] += now - since
         return now
 
     def now(self) -> dict[str, float]:
-        return {**self.seconds, "wall_s": self.seconds["wall_s"] + time.perf_counter() - self._start}
+        own = {"wall_s": time.perf_counter() - self._start, **self._own}
+        return {name: self._earlier[name] + own[name] for name in own}
 
     def carry_on(self, seconds: Mapping[str, float]) -> None:
-        for name in self.seconds:
-            self.seconds[name] += seconds[name]
+        """What earlier processes have counted, where that is more than is known of them already."""
+        if seconds["wall_s"] > self._earlier["wall_s"]:
+            self._earlier = dict(seconds)
+
+    def write(self) -> None:
+        if self._file is not None:
+            self._file.write_text(json.dumps(self.now()))
 
 
 class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
@@ -113,7 +131,8 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         return True
 
     def _build(self, config: dict[str, Any]) -> None:
-        self._clock = Clock()
+        own_folder = self._trial_info is not None and self.logdir is not None
+        self._clock = Clock(Path(self.logdir, "clock.json") if own_folder else None)
         start = time.perf_counter()
         self._device = self._assigned_device()
         seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
@@ -169,6 +188,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._step_scheduler(val_loss)
             if self._task.stop(self._val_losses, self._trainer.optimizer, self._config):
                 result["done"] = True
+        self._clock.write()
         return {
             **{f"val_{name}": value for name, value in valid.items()},
             **self._best,
@@ -218,6 +238,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "val_losses": self._val_losses,
             "best": self._best,
             "base_lrs": self._base_lrs,
+            "trial": self.trial_id,
             "clock": self._clock.now(),
         }
         save_state(checkpoint_dir, state)
@@ -238,7 +259,8 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         for group, new, old in zip(groups, self._base_lrs, state["base_lrs"], strict=True):
             if new != old:
                 group["lr"] *= new / old
-        self._clock.carry_on(state["clock"])
+        if state["trial"] == self.trial_id:
+            self._clock.carry_on(state["clock"])
         self._clock.count("setup_s", start)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import ray
 import torch
 from ray import tune
 
@@ -20,3 +23,12 @@ def hyper() -> stn.Hyper:
     """Three hyperparameters of different kinds, in double precision and away from λ = 0."""
     space = {"rate": tune.uniform(0, 0.9), "holes": tune.randint(0, 5), "decay": tune.loguniform(1e-5, 1)}
     return stn.Hyper(space, init={"rate": 0.3, "holes": 1, "decay": 1e-3}, scale=0.7).double()
+
+
+@pytest.fixture(scope="session")
+def ray_session():
+    """One Ray for all tests that need it, quiet, with workers that can import the tests' own modules."""
+    environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONWARNINGS": "ignore"}
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
+    yield
+    ray.shutdown()

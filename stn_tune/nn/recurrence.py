@@ -99,7 +99,7 @@ class _LSTMLayer(torch.autograd.Function):
             ctx.needs_input_grad
         )
         size = h.shape[2]
-        # Stored by columns they multiply 8 % faster on the CPU.
+        # Stored by columns they multiply 5 to 8 % faster on the CPU.
         w_columns, u_columns = w_hh.t().contiguous().t(), u_hh.t().contiguous().t()
         d = torch.empty_like(gates)
         dh = torch.zeros_like(h[0]) if d_h is None else d_h.clone()

@@ -1,0 +1,72 @@
+"""Processes and nodes that die for real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ray
+from ray import tune
+
+import stn_tune as stn
+from tests.digits_task import ONLINE, Digits
+from tests.driver_job import TRAINABLE
+
+REPO = Path(__file__).parents[1]
+
+
+def start(*arguments: str, **options) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(REPO), "PYTHONWARNINGS": "ignore", "RAY_AIR_NEW_OUTPUT": "0"}
+    return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **options)
+
+
+def rows(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_killed_driver_is_carried_on_by_restore(tmp_path):
+    address = ray.get_runtime_context().gcs_address
+    driver = start(str(REPO / "tests/driver_job.py"), address, str(tmp_path), stderr=subprocess.DEVNULL)
+    deadline = time.time() + 120
+    folders = []
+    while len(folders) < 2 or len(rows(folders[1])) < 2:
+        time.sleep(0.2)
+        folders = sorted((path.parent for path in tmp_path.glob("run/*/result.json")), key=os.path.getctime)
+        folders = [folder for folder in folders if folder.exists() and rows(folder)]
+        assert driver.poll() is None, "the driver ended before it could be killed"
+        assert time.time() < deadline
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    finished = {folder.name: rows(folder) for folder in folders if len(rows(folder)) == 5}
+    assert len(finished) == 1
+
+    results = tune.Tuner.restore(str(tmp_path / "run"), TRAINABLE).fit()
+    assert not results.errors
+    assert len(results) == 3
+    for result in results:
+        assert result.metrics_dataframe["training_iteration"].tolist() == [1, 2, 3, 4, 5]
+    for name, before in finished.items():
+        assert rows(tmp_path / "run" / name) == before, "a finished trial is not run again"
+    assert len({result.config["lr"] for result in results}) == 3
+    assert sorted(result.config["stn"]["seed"] for result in results) == [0, 1, 2], "the searcher counts on"
+
+
+def test_a_lost_node_costs_nothing_but_time(tmp_path):
+    job = start(str(REPO / "tests/node_job.py"), str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = job.communicate(timeout=280)
+    assert job.returncode == 0, errors[-3000:]
+    report = json.loads(next(line for line in output.splitlines() if line.startswith("REPORT "))[7:])
+    assert report["errors"] == 0
+    assert report["nodes_lost"] == 1
+    assert max(report["pids"]) == 2, "a trial has moved to another process"
+    assert report["iterations"] == [[1, 2, 3, 4, 5, 6]] * 3
+    for lr, losses in report["val_loss"].items():
+        undisturbed = stn.STNTrainable.of(Digits, space=ONLINE)(config={"lr": float(lr)})
+        assert losses == [undisturbed.train()["val_loss"] for _ in range(6)]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+from ray import tune
+from ray.tune.search import Searcher
+from ray.tune.search.optuna import OptunaSearch
+
+import stn_tune as stn
+from tests.searchers import SearcherConformance
+
+logging.getLogger("optuna").setLevel(logging.WARNING)
+
+
+class TestRandomOuter(SearcherConformance):
+    def make(self, **options):
+        return stn.STNSearch(online=["drop"], **options)
+
+    def ready(self, mode="min", **options):
+        from tests import searchers
+
+        searcher = self.make(**options)
+        space = {**searchers.SPACE, "drop": tune.uniform(0, 0.9)}
+        assert searcher.set_search_properties("loss", mode, space, num_samples=100)
+        return searcher
+
+    def result(self, value):
+        return {**super().result(value), "scale/drop": 0.5, "hp/drop": 0.1}
+
+
+class TestOptunaOuter(TestRandomOuter):
+    def make(self, **options):
+        return stn.STNSearch(online=["drop"], outer=OptunaSearch(seed=3), **options)
+
+
+SPACE = {
+    "drop": tune.uniform(0, 0.9),
+    "augment": {"holes": tune.randint(0, 5), "hue": tune.uniform(0, 0.5)},
+    "lr": tune.loguniform(1e-4, 1),
+    "name": "text",
+}
+
+
+def ready(search, space=None, num_samples=4):
+    search.set_search_properties("val_loss", "min", space or SPACE, num_samples=num_samples)
+    return search
+
+
+def test_the_config_is_plain_and_complete():
+    config = ready(stn.STNSearch(online=["drop", "augment/*"], init={"drop": 0.05}, warmup=2)).suggest("a")
+    assert config["drop"] == 0.05
+    assert config["augment"] == {"holes": 2, "hue": pytest.approx(0.25)}
+    assert 1e-4 <= config["lr"] <= 1
+    assert config["stn"]["options"] == {"warmup": 2}
+    assert list(config["stn"]["space"]) == ["drop", "augment/holes", "augment/hue"]
+    hyper = stn.hyper_from_config(config)
+    assert hyper.values_now() == {"drop": pytest.approx(0.05), "augment/holes": 2, "augment/hue": pytest.approx(0.25)}
+    assert hyper.constants["lr"] == config["lr"]
+
+
+def test_everything_online_needs_one_trial_and_num_samples_gives_seeds():
+    space = {key: SPACE[key] for key in ("drop", "augment", "name")}
+    search = ready(stn.STNSearch(online=["*"], seed=7), space)
+    configs = [search.suggest(str(i)) for i in range(3)]
+    assert [config["stn"]["seed"] for config in configs] == [7, 8, 9]
+    assert len({config["drop"] for config in configs}) == 1
+
+
+def test_grid_search_in_what_is_not_online():
+    space = {**SPACE, "lr": tune.grid_search([0.1, 0.2]), "depth": tune.grid_search([1, 2, 3])}
+    search = ready(stn.STNSearch(online=["drop", "augment/*"]), space, num_samples=12)
+    configs = [search.suggest(str(i)) for i in range(12)]
+    assert sorted((c["lr"], c["depth"]) for c in configs) == sorted(
+        [(lr, depth) for lr in (0.1, 0.2) for depth in (1, 2, 3)] * 2
+    )
+    with pytest.raises(ValueError, match=r"lr, depth: grid_search has 6 points.* must be a multiple of 6"):
+        ready(stn.STNSearch(online=["drop", "augment/*"]), space, num_samples=4)
+    with pytest.raises(ValueError, match="lr, depth: grid_search cannot be combined with outer=OptunaSearch"):
+        ready(stn.STNSearch(online=["drop", "augment/*"], outer=OptunaSearch()), space, num_samples=6)
+
+
+def test_points_of_the_outer_searcher_are_evaluated_first():
+    outer = OptunaSearch(points_to_evaluate=[{"lr": 0.123}])
+    assert ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer)).suggest("a")["lr"] == 0.123
+
+
+def test_an_outer_searcher_that_has_finished_ends_the_search():
+    class Done(Searcher):
+        def set_search_properties(self, metric, mode, config, **spec):
+            return True
+
+        def suggest(self, trial_id):
+            return Searcher.FINISHED if trial_id == "last" else None
+
+    search = ready(stn.STNSearch(online=["drop"], outer=Done()))
+    assert search.suggest("first") is None
+    assert search.suggest("last") == Searcher.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("options", "space", "message"),
+    [
+        ({"online": ["drp"]}, SPACE, r"online: drp is not a hyperparameter here .*: did you mean drop\?"),
+        ({"online": ["augment"]}, SPACE, "online: augment is not a hyperparameter here .* augment/holes"),
+        ({"online": ["name"]}, SPACE, "name: .text. is not a Tune domain"),
+        ({"online": ["x"]}, {"x": tune.choice(["a", "b"])}, "x: "),
+        ({"online": ["x"]}, {"x": tune.sample_from(lambda spec: 1)}, "x: .*sample_from"),
+        ({"online": ["x"]}, {"x": tune.grid_search([1, 2])}, "x: .*grid_search"),
+        ({"online": ["drop"], "init": {"lr": 0.1}}, SPACE, "init: lr is not a hyperparameter here"),
+        ({"online": ["drop"], "init": {"drop": 1.5}}, SPACE, "drop: .*1.5"),
+        ({"online": ["drop"]}, {**SPACE, "stn": 1}, "stn: this name is reserved"),
+    ],
+)
+def test_mistakes_are_named(options, space, message):
+    with pytest.raises(stn.SpaceError, match=message):
+        ready(stn.STNSearch(**options), space)
+
+
+def test_more_mistakes_are_named():
+    with pytest.raises(TypeError, match=r"online is 'drop'; it must be a list"):
+        stn.STNSearch(online="drop")
+    with pytest.raises(TypeError, match=r"warmups is not an option of STN .* did you mean warmup\?"):
+        stn.STNSearch(online=["drop"], warmups=3)
+    with pytest.raises(RuntimeError, match="needs the param_space"):
+        stn.STNSearch(online=["drop"]).suggest("a")
+    outer = OptunaSearch({"lr": tune.uniform(0, 1)}, metric="val_loss", mode="min")
+    with pytest.raises(ValueError, match="OptunaSearch has a search space of its own, but the param_space leaves lr"):
+        ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer))
+
+
+def test_a_restore_needs_the_same_kind_of_searcher(tmp_path):
+    ready(stn.STNSearch(online=["drop"])).save(str(tmp_path / "state"))
+    with pytest.raises(ValueError, match="the saved search had no outer searcher"):
+        stn.STNSearch(online=["drop"], outer=OptunaSearch()).restore(str(tmp_path / "state"))

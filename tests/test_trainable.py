@@ -1,0 +1,325 @@
+"""The trainables without a cluster: what they report, save, restore and refuse."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import pytest
+import torch
+from ray import tune
+from torch import nn
+
+import stn_tune as stn
+from stn_tune.task import Stream
+from tests.digits_task import CONFIG, ONLINE, Digits, Diverging
+
+CLOCKS = {"wall_s", "train_s", "eval_s", "setup_s"}
+KEYS = CLOCKS | {"val_loss", "best_val_loss", "test_loss", "train_loss", "epoch", "step", "val_error", "test_error"}
+KEYS |= {"hp/dropout", "hp/cutout", "hp/lr", "diverged", "lr"}
+AUTOMATIC = set(tune.Trainable(config={}).get_auto_filled_metrics()) | {"done", "training_iteration"}
+
+
+def fixed(**options):
+    return stn.FixedTrainable.of(Digits, **options)
+
+
+def self_tuned(**options):
+    return stn.STNTrainable.of(Digits, space=ONLINE, **{"hyper_lr": 0.05, **options})
+
+
+def exact(result):
+    """What must be equal bit for bit: everything but the clocks."""
+    return {k: v for k, v in result.items() if k not in CLOCKS | AUTOMATIC and "time" not in k}
+
+
+@pytest.mark.parametrize("make", [fixed, self_tuned])
+def test_reports_the_same_keys_from_the_first_report_on(make):
+    trainable = make()(config=dict(CONFIG))
+    results = [trainable.train() for _ in range(3)]
+    scales = {"scale/dropout", "scale/cutout"} if make is self_tuned else set()
+    for result in results:
+        own = {key for key in result if key not in AUTOMATIC and key not in ("config", "trial_id")}
+        assert own >= KEYS | scales
+        assert own == {key for key in results[0] if key not in AUTOMATIC and key not in ("config", "trial_id")}
+    assert [result["step"] for result in results] == [10, 20, 30]
+    assert [result["epoch"] for result in results] == [1, 2, 3]
+    assert results[2]["val_loss"] < results[0]["val_loss"]
+    trainable.stop()
+
+
+def test_test_loss_is_that_of_the_best_validation_loss():
+    class Rigged(Digits):
+        values = iter([3.0, 30.0, 2.0, 20.0, 5.0, 1.0, 10.0])
+
+        def evaluate(self, trainer, batches):
+            return {"loss": next(self.values)}
+
+    trainable = stn.FixedTrainable.of(Rigged)(config=dict(CONFIG))
+    rows = [trainable.train() for _ in range(4)]
+    assert [(r["val_loss"], r["best_val_loss"], r["test_loss"]) for r in rows] == [
+        (3.0, 3.0, 30.0),
+        (2.0, 2.0, 20.0),
+        (5.0, 2.0, 20.0),
+        (1.0, 1.0, 10.0),
+    ]
+
+
+def test_clocks_add_up_and_go_on_after_a_restore(tmp_path):
+    trainable = fixed()(config=dict(CONFIG))
+    first, second = trainable.train(), trainable.train()
+    for key in CLOCKS:
+        assert second[key] >= first[key] > 0
+    assert second["wall_s"] >= second["train_s"] + second["eval_s"] + second["setup_s"]
+    trainable.save_checkpoint(str(tmp_path))
+    other = fixed()(config=dict(CONFIG))
+    other.load_checkpoint(str(tmp_path))
+    third = other.train()
+    for key in CLOCKS:
+        assert third[key] > second[key] or key == "eval_s"
+
+
+@pytest.mark.parametrize("make", [fixed, self_tuned])
+@pytest.mark.parametrize("options", [{}, {"steps_per_iteration": 7}], ids=["passes", "steps"])
+def test_a_restored_trial_goes_on_bit_for_bit(make, options, tmp_path):
+    whole = make(**options)(config=dict(CONFIG))
+    results = [exact(whole.train()) for _ in range(5)]
+    first = make(**options)(config=dict(CONFIG))
+    for _ in range(2):
+        first.train()
+    first.save_checkpoint(str(tmp_path))
+    torch.manual_seed(99)
+    second = make(**options)(config=dict(CONFIG))
+    second.load_checkpoint(str(tmp_path))
+    assert [exact(second.train()) for _ in range(3)] == results[2:]
+    assert len({json.dumps(r, sort_keys=True) for r in results}) == 5
+
+
+def test_reset_config_is_a_fresh_trial():
+    trainable = fixed()(config=dict(CONFIG))
+    reference = exact(trainable.train())
+    trainable.train()
+    assert trainable.reset({**CONFIG, "dropout": 0.5})
+    changed = trainable.train()
+    assert changed["hp/dropout"] == 0.5
+    assert trainable.reset(dict(CONFIG))
+    assert exact(trainable.train()) == reference
+
+
+def test_a_clone_keeps_the_weights_and_takes_the_new_values(tmp_path):
+    """What PBT does: another trial's checkpoint under a changed config."""
+    donor = fixed()(config=dict(CONFIG))
+    donor.train()
+    donor.save_checkpoint(str(tmp_path))
+    clone = fixed()(config={**CONFIG, "dropout": 0.6, "lr": 0.01})
+    clone.load_checkpoint(str(tmp_path))
+    for (name, a), (_, b) in zip(
+        donor._trainer.model.named_parameters(), clone._trainer.model.named_parameters(), strict=True
+    ):
+        assert torch.equal(a, b), name
+    result = clone.train()
+    assert result["hp/dropout"] == 0.6
+    assert clone._trainer.optimizer.param_groups[0]["lr"] == pytest.approx(0.01)
+
+
+def test_a_value_in_the_config_is_where_the_stn_starts():
+    trainable = self_tuned(init={"dropout": 0.6, "cutout": 3}, hyper_lr=1e-9)(config={"lr": 0.02, "dropout": 0.4})
+    result = trainable.train()
+    assert result["hp/dropout"] == pytest.approx(0.4, rel=1e-4)
+    assert result["hp/cutout"] == 3
+
+
+def test_warm_up_counts_iterations():
+    trainable = self_tuned(warmup=2)(config=dict(CONFIG))
+    values = [trainable.train()["hp/dropout"] for _ in range(3)]
+    assert values[0] == values[1] == pytest.approx(0.1, rel=1e-5)
+    assert values[2] != values[1]
+
+
+def test_a_schedule_overrides_the_config_and_is_reported():
+    space = {"dropout": tune.uniform(0, 0.75)}
+    schedule = stn.Schedule(space, [0, 10, 20], {"dropout": [0.1, 0.3, 0.7]})
+    trainable = fixed(schedule=schedule)(config=dict(CONFIG))
+    assert [trainable.train()["hp/dropout"] for _ in range(3)] == [0.1, 0.3, 0.7]
+    trainable = fixed(schedule=lambda step: {"dropout": 0.5 + 0.01 * step})(config=dict(CONFIG))
+    assert trainable.train()["hp/dropout"] == pytest.approx(0.59)
+
+
+def test_learning_rate_rule_and_stopping_rule(tmp_path):
+    class Ruled(Digits):
+        def scheduler(self, optimizer, config):
+            return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+
+        def stop(self, val_losses, optimizer, config):
+            return optimizer.param_groups[0]["lr"] < 0.01
+
+        def evaluate(self, trainer, batches):
+            return {"loss": 1.0}
+
+    trainable = stn.FixedTrainable.of(Ruled)(config=dict(CONFIG))
+    assert [trainable.train()["lr"] for _ in range(2)] == [0.02, 0.01]
+    trainable.save_checkpoint(str(tmp_path))
+    other = stn.FixedTrainable.of(Ruled)(config=dict(CONFIG))
+    other.load_checkpoint(str(tmp_path))
+    last = other.train()
+    assert last["lr"] == 0.005
+    assert last["done"]
+
+
+@pytest.mark.parametrize("make", [stn.FixedTrainable.of, lambda task: stn.STNTrainable.of(task, space=ONLINE)])
+def test_divergence_ends_the_trial_with_a_reason(make):
+    trainable = make(Diverging)(config={**CONFIG, "lr": 0.06})
+    result = trainable.train()
+    assert result["done"]
+    assert result["diverged"] == "the training loss is nan at step 0; the step was not applied"
+    assert result["val_loss"] == math.inf
+    assert set(result) >= KEYS - {"val_error", "test_error"}
+
+
+class TestCheckpoints:
+    def test_are_read_without_running_code(self, tmp_path):
+        trainable = self_tuned()(config=dict(CONFIG))
+        trainable.train()
+        trainable.save_checkpoint(str(tmp_path))
+        assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+        assert torch.load(tmp_path / "state.pt", weights_only=True)["trainer"]["step"] == 10
+
+    @pytest.mark.parametrize("damage", ["truncated", "empty", "foreign", "missing", "hostile"])
+    def test_damage_is_said(self, tmp_path, damage):
+        trainable = self_tuned()(config=dict(CONFIG))
+        trainable.train()
+        trainable.save_checkpoint(str(tmp_path))
+        path = tmp_path / "state.pt"
+        content = path.read_bytes()
+        if damage == "truncated":
+            path.write_bytes(content[: len(content) // 2])
+        elif damage == "empty":
+            path.write_bytes(b"")
+        elif damage == "foreign":
+            torch.save({"weights": torch.zeros(3)}, path)
+        elif damage == "hostile":
+            path.write_bytes(pickle.dumps(print, protocol=2))
+        else:
+            path.unlink()
+        with pytest.raises(stn.CheckpointError, match=r"state\.pt (is damaged|does not exist|was not written)"):
+            trainable.load_checkpoint(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: stn.STNTrainable.of(Digits, hyperlr=1), TypeError, r"hyperlr is not an option .* mean hyper_lr\?"),
+        (lambda: stn.STNTrainable.of(Digits)(config=dict(CONFIG)), TypeError, "nothing is tuned online"),
+        (lambda: stn.FixedTrainable.of(3), TypeError, "takes a Task class or object, not 3"),
+        (lambda: fixed(steps_per_iteration=0), ValueError, "steps_per_iteration is 0"),
+        (
+            lambda: fixed()(config={**CONFIG, "stn": {"space": {}}}),
+            TypeError,
+            r"comes from STNSearch .* use STNTrainable.of\(Digits\)",
+        ),
+        (
+            lambda: self_tuned()(config={**CONFIG, "dropout": 0.9}),
+            stn.SpaceError,
+            "dropout: .*0.9",
+        ),
+        (lambda: stn.Loaders(train=iter([]), valid=[]), TypeError, r"Loaders\(train=...\) is an iterator"),
+        (
+            lambda: fixed()(config={"lr": 0.1, "cutout": 1}),
+            stn.ConversionError,
+            "drop: dropout is not a hyperparameter",
+        ),
+    ],
+)
+def test_mistakes_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_a_hyperparameter_that_nobody_reads_is_an_error():
+    trainable = stn.STNTrainable.of(Digits, space={**ONLINE, "lr": tune.loguniform(1e-3, 1)})(config=dict(CONFIG))
+    with pytest.raises(stn.UnusedError, match="lr: read by neither the model nor the loss"):
+        trainable.train()
+
+
+class TestStream:
+    @staticmethod
+    def loader():
+        """Shuffles, and draws from every generator while it is being read."""
+        import random
+
+        import numpy as np
+
+        class Loader:
+            def __iter__(self):
+                for row in torch.randperm(4).tolist():
+                    yield row, random.random(), np.random.rand(), torch.rand(()).item()  # noqa: NPY002
+
+        return Loader()
+
+    def test_order_does_not_depend_on_what_others_draw(self):
+        quiet = Stream(self.loader(), seed=3)
+        expected = [next(quiet) for _ in range(10)]
+        noisy = Stream(self.loader(), seed=3)
+        found = []
+        for _ in range(10):
+            torch.rand(5)
+            found.append(next(noisy))
+        assert found == expected
+        before = torch.get_rng_state()
+        next(noisy)
+        assert torch.equal(torch.get_rng_state(), before)
+
+    @pytest.mark.parametrize("taken", [0, 3, 4, 6])
+    def test_position_survives(self, taken):
+        stream = Stream(self.loader(), seed=3)
+        for _ in range(taken):
+            next(stream)
+        state = pickle.loads(pickle.dumps(stream.state_dict()))
+        other = Stream(self.loader(), seed=0)
+        other.load_state_dict(state)
+        assert [next(other) for _ in range(9)] == [next(stream) for _ in range(9)]
+        assert other.passes == stream.passes
+
+    def test_passes_end_and_empty_data_is_an_error(self):
+        stream = Stream([1, 2, 3], seed=0)
+        assert list(stream.one_pass()) == [1, 2, 3]
+        assert next(stream) == 1
+        assert list(stream.one_pass()) == [2, 3]
+        with pytest.raises(ValueError, match="no batches in a pass"):
+            next(Stream([], seed=0))
+
+
+def test_batches_of_any_shape_move_to_the_device():
+    from collections import namedtuple
+
+    from stn_tune.trainable import move
+
+    Point = namedtuple("Point", "x y")
+    x = torch.zeros(2)
+    batch = {"a": [x, (x, 1)], "b": Point(x, "text")}
+    moved = move(batch, torch.device("meta"))
+    assert moved["a"][1][0].is_meta
+    assert isinstance(moved["b"], Point)
+    assert moved["b"].y == "text"
+
+
+def test_task_defaults_are_enough():
+    class Least(stn.Task):
+        def model(self, config):
+            return nn.Sequential(nn.Linear(2, 2), stn.nn.Dropout("rate"))
+
+        def optimizer(self, model, config):
+            return torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def loaders(self, config):
+            batch = (torch.randn(4, 2), torch.randint(0, 2, (4,)))
+            return stn.Loaders(train=[batch] * 4, valid=[batch])
+
+        def loss(self, model, batch, hp):
+            return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    space = {"rate": tune.uniform(0, 0.9)}
+    result = stn.STNTrainable.of(Least, space=space)(config={}).train()
+    assert math.isnan(result["test_loss"])
+    assert result["best_val_loss"] == result["val_loss"]
