@@ -29,6 +29,6 @@ def hyper() -> stn.Hyper:
 def ray_session():
     """One Ray for all tests that need it, quiet, with workers that can import the tests' own modules."""
     environment = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONWARNINGS": "ignore"}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": environment})
     yield
     ray.shutdown()

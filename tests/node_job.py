@@ -50,12 +50,13 @@ def main(folder: str) -> None:
     report = {
         "errors": len(results.errors),
         "nodes_lost": len(lost),
-        "nodes": sorted({ip for r in results for ip in r.metrics_dataframe["pid"].astype(str)}),
         "iterations": [r.metrics_dataframe["training_iteration"].tolist() for r in results],
         "val_loss": {str(r.config["lr"]): r.metrics_dataframe["val_loss"].tolist() for r in results},
         "pids": [r.metrics_dataframe["pid"].nunique() for r in results],
     }
     print("REPORT " + json.dumps(report))
+    ray.shutdown()
+    cluster.shutdown()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,57 @@
+"""Pipelines that users already have, made self-tuning; and the README, run as it stands."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import pipeline_after, pipeline_before
+
+REPO = Path(__file__).parents[1]
+logging.getLogger("optuna").setLevel(logging.WARNING)
+
+
+def code(module) -> list[str]:
+    text = Path(module.__file__).read_text()
+    return text[text.index('"""', 3) + 3 :].splitlines()
+
+
+def test_a_plain_script_becomes_self_tuned_in_ten_lines():
+    changes = difflib.ndiff(code(pipeline_before), code(pipeline_after))
+    changed = [line for line in changes if line.startswith("+ ") and line.strip("+ ")]
+    assert len(changed) <= 10, "\n".join(changed)
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_both_scripts_run(tmp_path):
+    before = pipeline_before.main(str(tmp_path / "before"), num_samples=2, epochs=2)
+    after = pipeline_after.main(str(tmp_path / "after"), num_samples=2, epochs=2)
+    assert not before.errors
+    assert not after.errors
+    for result in after:
+        assert result.config["dropout"] == 0.375
+        assert result.metrics["hp/dropout"] != pytest.approx(0.375, rel=1e-4)
+    assert len({result.config["lr"] for result in after}) == 2
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_the_readme_runs_as_it_stands(tmp_path, monkeypatch):
+    """Every Python block, in order, in one namespace; only the sizes of the searches are cut."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (REPO / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 3
+    source = "\n".join(blocks)
+    for pattern, replacement in [
+        (r"num_samples=\d+", "num_samples=2"),
+        (r'"training_iteration": \d+', '"training_iteration": 2'),
+    ]:
+        assert re.search(pattern, source)
+        source = re.sub(pattern, replacement, source)
+    source = source.replace("tune.RunConfig(", f"tune.RunConfig(verbose=0, storage_path={str(tmp_path)!r}, ")
+    namespace: dict = {"__name__": "readme"}
+    exec(compile(source, "README.md", "exec"), namespace)
+    assert namespace["schedule"].at(step=10)["dropout"] > 0
