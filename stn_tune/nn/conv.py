@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from stn_tune.hyper import Hyper
@@ -26,7 +25,7 @@ class HyperConv(AffineLayer):
             return self._convolve(input, *self.weights())
         scale = self.scalars(self.V, lam, input, channel_dim=1)
         correction = self._convolve(input, self.hyper_weight, None)
-        output = torch.addcmul(self._convolve(input, self.weight, self.bias), scale, correction)
+        output = self._convolve(input, self.weight, self.bias).addcmul_(scale, correction)
         if self.bias is None:
             return output
         return output.add_(self.scalars(self.C * self.hyper_bias[:, None], lam, input, channel_dim=1))

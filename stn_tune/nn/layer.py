@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from stn_tune.hyper import Hyper
 
@@ -122,6 +123,39 @@ class HyperLayer(nn.Module):
         return f"{super().extra_repr()}, hyperparameters={len(self.source.space)}"
 
 
+class _RowScaled(torch.autograd.Function):
+    """``addcmul`` with a backward pass that reads the weights once, block by block, and needs no large buffer."""
+
+    BLOCK = 1 << 18
+
+    @staticmethod
+    def forward(ctx: Any, elementary: Tensor, scale: Tensor, hyper: Tensor) -> Tensor:
+        ctx.save_for_backward(scale, hyper)
+        return torch.addcmul(elementary, scale.view(-1, *[1] * (hyper.dim() - 1)), hyper)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        scale, hyper = ctx.saved_tensors
+        need, need_scale, need_hyper = ctx.needs_input_grad
+        d_hyper = torch.empty_like(hyper) if need_hyper else None
+        d_scale = torch.empty_like(scale) if need_scale else None
+        rows = max(1, _RowScaled.BLOCK // hyper[0].numel()) if hyper.is_cpu else len(hyper)
+        flat, flat_hyper = d.reshape(len(d), -1), hyper.reshape(len(hyper), -1)
+        for start in range(0, len(hyper), rows):
+            block = slice(start, start + rows)
+            if d_scale is not None:
+                torch.sum(flat[block] * flat_hyper[block], 1, out=d_scale[block])
+            if d_hyper is not None:
+                torch.mul(flat[block], scale[block, None], out=d_hyper.view(len(hyper), -1)[block])
+        return d if need else None, d_scale, d_hyper
+
+
+def row_scaled(elementary: Tensor, scale: Tensor, hyper: Tensor) -> Tensor:
+    """W_elem + scale ⊙row W_hyper, for weights whose leading dimension is the rows."""
+    return cast(Tensor, _RowScaled.apply(elementary, scale, hyper))  # type: ignore[no-untyped-call]
+
+
 class AffineLayer(HyperLayer):
     """Hyper layers with one weight, whose leading dimension is the output's, and perhaps one bias."""
 
@@ -141,8 +175,7 @@ class AffineLayer(HyperLayer):
             self._gate("C", rows, n, self.weight)
 
     def materialize(self, lam: Tensor) -> tuple[Tensor, Tensor | None]:
-        scale = (self.V @ lam).view(-1, *[1] * (self.weight.dim() - 1))
-        weight = torch.addcmul(self.weight, scale, self.hyper_weight)
+        weight = row_scaled(self.weight, self.V @ lam, self.hyper_weight)
         if self.bias is None:
             return weight, None
         return weight, torch.addcmul(self.bias, self.C @ lam, self.hyper_bias)

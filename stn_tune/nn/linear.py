@@ -31,8 +31,8 @@ class HyperLinear(AffineLayer, nn.Linear):
         scale = self.scalars(self.V, lam, input)
         correction = F.linear(input, self.hyper_weight)
         if self.bias is None:
-            return torch.addcmul(F.linear(input, self.weight), scale, correction)
+            return F.linear(input, self.weight).addcmul_(scale, correction)
         bias = torch.addcmul(self.bias, self.scalars(self.C, lam, input), self.hyper_bias)
         if input.dim() == 2:
-            return torch.addcmul(torch.addmm(bias, input, self.weight.t()), scale, correction)
-        return torch.addcmul(F.linear(input, self.weight) + bias, scale, correction)
+            return torch.addmm(bias, input, self.weight.t()).addcmul_(scale, correction)
+        return (F.linear(input, self.weight) + bias).addcmul_(scale, correction)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
 from stn_tune.hyper import Hyper
-from stn_tune.nn.layer import Fold, HyperLayer, LayoutError
+from stn_tune.nn.layer import Fold, HyperLayer, LayoutError, row_scaled
 from stn_tune.nn.recurrence import lstm_layer
 from stn_tune.nn.regularizers import Reader, checked_rate, drop_connect
 
@@ -112,8 +112,7 @@ class HyperLSTM(HyperLayer, LSTM):  # type: ignore[misc]  # one source, which bo
             w_ih, w_hh, u_ih, u_hh, v = self._parts(
                 k, "weight_ih", "weight_hh", "hyper_weight_ih", "hyper_weight_hh", "V"
             )
-            scale = (v @ lam)[:, None]
-            weights += [torch.addcmul(w_ih, scale, u_ih), torch.addcmul(w_hh, scale, u_hh)]
+            weights += [row_scaled(w_ih, v @ lam, u_ih), row_scaled(w_hh, v @ lam, u_hh)]
             if self.bias:
                 b_ih, b_hh, b_hyper, c = self._parts(k, "bias_ih", "bias_hh", "hyper_bias", "C")
                 weights += [torch.addcmul(b_ih, c @ lam, b_hyper), b_hh]
