@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 import stn_tune as stn
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel
+from stn_tune.training import FixedTrainer
 
 Step = Callable[[], Any]
 
@@ -30,7 +32,7 @@ class Row:
 
     name: str
     ratio: float
-    limit: float
+    limit: float | None
     target: float
     ms: float
     plain_ms: float
@@ -43,7 +45,7 @@ class Case:
 
     name: str
     step: Step
-    limit: float
+    limit: float | None
     target: float
 
 
@@ -197,27 +199,158 @@ def cnn(channels: tuple[int, ...], hidden: int, batch: int) -> tuple[Step, list[
     return plain_step(plain, optimizer, loss, data, None), cases
 
 
+def augmentation(preset: str) -> tuple[Step, list[Case]]:
+    """Augmentation and evaluation of the CIFAR-10 task on random pictures, against its plain training step."""
+    task, plain, tuned = _images(preset)
+    x, y = torch.randint(0, 256, (128, 3, 32, 32), dtype=torch.uint8), torch.randint(0, 10, (128,))
+    strengths = tuned.hyper.sample(128)
+    step = plain_step(
+        plain.model,
+        plain.optimizer,
+        lambda model, batch, _: task.loss(model, batch, plain.source.current),
+        (x, y),
+        None,
+    )
+    return step, [
+        Case("CIFAR-10 augmentation, per example", lambda: task.inputs(x, strengths, training=True), None, 0.15)
+    ]
+
+
+def evaluation(preset: str) -> tuple[Step, list[Case]]:
+    """Evaluating a self-tuned model, whose weights are materialised once, against evaluating the plain one."""
+    task, plain, tuned = _images(preset)
+    batches = [(torch.randint(0, 256, (128, 3, 32, 32), dtype=torch.uint8), torch.randint(0, 10, (128,)))] * 10
+    case = Case("STN evaluation, CIFAR-10", lambda: task.evaluate(tuned, batches), 1.0, 1.10)
+    return (lambda: task.evaluate(plain, batches)), [case]
+
+
+def language_evaluation(preset: str) -> tuple[Step, list[Case]]:
+    """The same for the language model."""
+    from benchmarks.data import Corpus
+    from benchmarks.settings import LanguageSettings, load
+    from benchmarks.tasks.language import LanguageTask
+
+    settings = load("ptb", preset, LanguageSettings)
+    tokens = torch.randint(0, settings.vocabulary, (5_000,))
+    task = LanguageTask(settings, lambda: Corpus(tokens, tokens, tokens, [str(i) for i in range(settings.vocabulary)]))
+    plain, tuned, loaders = _trainers(task)
+    case = Case("STN evaluation, PTB", lambda: task.evaluate(tuned, loaders.valid), 1.0, 1.10)
+    return (lambda: task.evaluate(plain, loaders.valid)), [case]
+
+
+def _images(preset: str) -> tuple[Any, FixedTrainer, stn.SelfTuner]:
+    from benchmarks.data import Images
+    from benchmarks.settings import ImageSettings, load
+    from benchmarks.tasks import CIFAR10_MEAN, CIFAR10_STD, alexnet
+    from benchmarks.tasks.images import ImageTask
+
+    settings = load("cifar10", preset, ImageSettings)
+    x, y = torch.zeros(500, 3, 32, 32, dtype=torch.uint8), torch.zeros(500, dtype=torch.long)
+    task = ImageTask(settings, lambda: Images(x, y, x, y), alexnet, CIFAR10_MEAN, CIFAR10_STD)
+    plain, tuned, _ = _trainers(task)
+    return task, plain, tuned
+
+
+def _trainers(task: Any) -> tuple[FixedTrainer, stn.SelfTuner, stn.Loaders]:
+    """A task's plain and self-tuned trainer, as its trainables make them."""
+    settings = task.settings
+    fixed = stn.FixedTrainable.of(task)(config=settings.initial())
+    tuned = stn.STNTrainable.of(task, space=settings.domains(), **settings.stn_options())(config={})
+    return fixed._trainer, tuned._trainer, fixed._loaders
+
+
+def tune_overhead(seconds: float) -> list[Row]:
+    """Time per iteration of the digits task inside Tune, against the same loop called directly.
+
+    Half of the direct run comes before the run in Tune, half after it.
+    """
+    import ray
+    from ray.tune import RunConfig, Tuner
+
+    from benchmarks.tasks import problem
+
+    digits = problem("digits", "small", ["patience=1000000", "lr_patience=1000000"])
+
+    def direct(seconds: float) -> list[float]:
+        trainable = digits.self_tuned()(config={})
+        times, start = [], time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            before = time.perf_counter()
+            trainable.step()
+            times.append(time.perf_counter() - before)
+        return times
+
+    before = direct(seconds / 2)
+    with tempfile.TemporaryDirectory() as folder:
+        started = not ray.is_initialized()
+        if started:
+            ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env=worker_env())
+        stop = lambda _, result: result["wall_s"] > seconds  # noqa: E731
+        tuner = Tuner(
+            digits.self_tuned(),
+            param_space={},
+            run_config=RunConfig(storage_path=folder, stop=stop, verbose=0, log_to_file=False),
+        )
+        walls = tuner.fit()[0].metrics_dataframe["wall_s"]
+        if started:
+            ray.shutdown()
+    plain = statistics.median([*before, *direct(seconds / 2)][1:])
+    inside = statistics.median(walls.diff().dropna())
+    name = "an iteration inside Tune (digits)"
+    return [Row(name, inside / plain, None, 1.05, inside * 1e3, plain * 1e3, peak_memory_mib())]
+
+
+def worker_env() -> dict[str, Any]:
+    """Lets Ray's workers import ``benchmarks`` from this checkout."""
+    return {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[1])}}
+
+
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "paper": {
         "lstm": {"vocabulary": 10_000, "hidden": 650, "batch": 40, "time_steps": 70, "lr": 1.0},
         "cnn": {"channels": (64, 192, 384, 256, 256), "hidden": 4096, "batch": 128},
+        "augmentation": {"preset": "small"},
+        "evaluation": {"preset": "small"},
+        "language evaluation": {"preset": "small"},
+        "tune": {"seconds": 60.0},
     },
     "smoke": {
         "lstm": {"vocabulary": 50, "hidden": 8, "batch": 4, "time_steps": 5, "lr": 1.0},
         "cnn": {"channels": (4, 4, 4, 4, 4), "hidden": 16, "batch": 4},
+        "augmentation": {"preset": "smoke"},
+        "evaluation": {"preset": "smoke"},
+        "language evaluation": {"preset": "smoke"},
+        "tune": {"seconds": 2.0},
     },
 }
-GROUPS: dict[str, Callable[..., tuple[Step, list[Case]]]] = {"lstm": lstm, "cnn": cnn}
+GROUPS: dict[str, Callable[..., tuple[Step, list[Case]]]] = {
+    "lstm": lstm,
+    "cnn": cnn,
+    "augmentation": augmentation,
+    "evaluation": evaluation,
+    "language evaluation": language_evaluation,
+}
+NAMES = {
+    "lstm": ["lstm"],
+    "cnn": ["cnn"],
+    "tasks": ["augmentation", "evaluation", "language evaluation"],
+    "tune": ["tune"],
+}
+"""What ``--only`` takes."""
 
 
-def run(size: str = "paper", groups: list[str] | None = None, rounds: int = 7, threads: int = 1) -> list[Row]:
+def run(size: str = "paper", only: list[str] | None = None, rounds: int = 7, threads: int = 1) -> list[Row]:
     """All rows, one group of models after the other."""
     torch.set_num_threads(threads)
     rows: list[Row] = []
-    chosen = groups or list(GROUPS)
+    groups = [group for name in only or NAMES for group in NAMES[name]]
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        for group in chosen:
+        for group in groups:
             torch.manual_seed(0)
+            if group == "tune":
+                progress.add_task("timing Tune", total=None)
+                rows += tune_overhead(**SIZES[size][group])
+                continue
             plain, cases = GROUPS[group](**SIZES[size][group])
             task = progress.add_task(f"timing {group}", total=(len(cases) + 1) * (rounds + 1))
             rows += measure(plain, cases, rounds, lambda task=task: progress.advance(task))  # type: ignore[misc]
@@ -226,7 +359,7 @@ def run(size: str = "paper", groups: list[str] | None = None, rounds: int = 7, t
 
 def show(rows: list[Row], size: str, rounds: int, threads: int) -> None:
     table = Table(
-        title=f"Cost of a self-tuning step, relative to the plain training step ({size} size)",
+        title=f"What self-tuning costs, relative to the same without it ({size} size)",
         caption=f"medians of {rounds} interleaved rounds, {threads} thread{'s' * (threads > 1)}, "
         f"torch {torch.__version__}",
     )
@@ -238,7 +371,7 @@ def show(rows: list[Row], size: str, rounds: int, threads: int) -> None:
         table.add_row(
             row.name,
             f"[{reached}]{row.ratio:.2f}[/]",
-            f"{row.limit:.2f}",
+            "" if row.limit is None else f"{row.limit:.2f}",
             f"≤ {row.target:.2f}",
             f"{row.ms:,.1f}",
             f"{row.plain_ms:,.1f}",

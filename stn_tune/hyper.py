@@ -97,7 +97,7 @@ class HyperSample(Mapping[str, Value]):
             column = self.unconstrained[..., hyper.index[name]]
             if column.dim() == 1 and name in hyper.per_batch:
                 column = column[0]
-            self._constrained[name] = hyper.space.transform(name).constrain(column)
+            self._constrained[name] = hyper.space.transform(name).constrain(column + hyper.origin[hyper.index[name]])
         return self._constrained[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -119,6 +119,9 @@ class Hyper(nn.Module):
         direct: names (or ``True`` for all) on which the validation loss depends directly (Case 2 of Section
             3.5); they get the score-function gradient.
         constants: hyperparameters of the run that are not tuned, found by name beside the tuned ones.
+        centered: λ is measured from its initial value: r is shifted, so that λ starts at 0 and the converted model
+            starts out as the plain one. Eq. 9 can represent the same weights either way; centered, Vλ stays small,
+            and learning rates that suit the plain model suit the self-tuned one.
 
     >>> from ray import tune
     >>> hyper = Hyper({"dropout": tune.uniform(0, 0.75)}, init={"dropout": 0.05})
@@ -126,6 +129,7 @@ class Hyper(nn.Module):
     torch.Size([32])
     """
 
+    origin: Tensor
     baseline: Tensor
     _direct_mask: Tensor
     _per_batch_mask: Tensor
@@ -140,6 +144,7 @@ class Hyper(nn.Module):
         per_batch: Sequence[str] = (),
         direct: Sequence[str] | bool = (),
         constants: Mapping[str, Any] | None = None,
+        centered: bool = True,
     ):
         super().__init__()
         self.space = space if isinstance(space, HyperSpace) else HyperSpace(space)
@@ -149,7 +154,9 @@ class Hyper(nn.Module):
         self.direct = self._names("direct", names if direct is True else direct or ())
         self.constants = {k: v for k, v in (constants or {}).items() if k not in self.index}
         self.tune_scale = tune_scale
-        self.lam = nn.Parameter(torch.tensor(self._initial(init or {})))
+        initial = torch.tensor(self._initial(init or {}))
+        self.register_buffer("origin", initial if centered else torch.zeros_like(initial))
+        self.lam = nn.Parameter(initial - self.origin)
         self.raw_sigma = nn.Parameter(torch.tensor(self._initial_scale(scale)), requires_grad=tune_scale)
         self.register_buffer("baseline", torch.tensor(float("nan")))
         for kind in ("per_batch", "direct"):
@@ -250,7 +257,7 @@ class Hyper(nn.Module):
     def values_now(self) -> dict[str, float | int]:
         """r(λ) as plain Python numbers, by name."""
         with torch.no_grad():
-            constrained = self.space.constrain(self.lam.detach().cpu().double())
+            constrained = self.space.constrain((self.lam + self.origin).cpu().double())
         return self.space.native({name: float(v) for name, v in constrained.items()})
 
     def scales_now(self) -> dict[str, float]:

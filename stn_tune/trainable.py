@@ -45,6 +45,7 @@ class STNOptions:
     tune_scale: bool = True
     per_batch: Sequence[str] = ()
     direct: Sequence[str] | bool = ()
+    centered: bool = True
     hyper_lr: float = 0.01
     scale_lr: float | None = None
     train_steps: int = 2
@@ -391,6 +392,7 @@ def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | No
         tune_scale=options.tune_scale,
         per_batch=options.per_batch,
         direct=options.direct,
+        centered=options.centered,
         constants=values,
     )
 

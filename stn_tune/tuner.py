@@ -183,7 +183,7 @@ class SelfTuner(Trainer):
     def _record(self) -> None:
         """λ and σ at this step; where there are several updates in a step, the last."""
         with torch.no_grad():
-            lam, sigma = torch.stack([self.hyper.lam, self.hyper.sigma]).tolist()
+            lam, sigma = torch.stack([self.hyper.lam + self.hyper.origin, self.hyper.sigma]).tolist()
         if self._history and self._history[-1][0] == self.step:
             self._history.pop()
         self._history.append((self.step, lam, sigma))

@@ -1,0 +1,48 @@
+"""Data that every installation has: Python's documentation topics and scikit-learn's digits."""
+
+from __future__ import annotations
+
+import re
+from pydoc_data.topics import topics
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+
+from benchmarks.data.cifar10 import Images
+from benchmarks.data.ptb import Corpus, build_corpus
+
+SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}
+TOKEN = re.compile(r"[a-z_]+|\d+|[^\sa-z\d]")
+
+
+def pydoc(
+    *,
+    vocabulary: int | None = None,
+    tokens: int | None = None,
+    valid_tokens: int | None = None,
+    test_tokens: int | None = None,
+) -> Corpus:
+    """The text of ``pydoc_data.topics`` in words, lower case, numbers as N, one sentence end per paragraph.
+
+    Topics, the longest first, go to the split that is furthest below its share: 80 % train, 10 % validate, 10 % test.
+    The text differs a little between Python versions.
+    """
+    splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
+    for name in sorted(topics, key=lambda name: (-len(topics[name]), name)):
+        split = min(splits, key=lambda split: len(splits[split]) / SHARES[split])
+        for paragraph in re.split(r"\n\s*\n", topics[name].lower()):
+            words = ["N" if word.isdigit() else word for word in TOKEN.findall(paragraph)]
+            if words:
+                splits[split] += [*words, "<eos>"]
+    cuts = {"train": tokens, "valid": valid_tokens, "test": test_tokens}
+    return build_corpus(*(splits[name][: cuts[name]] for name in splits), vocabulary)
+
+
+def digits() -> Images:
+    """1,797 pictures of 8x8 as bytes: the first thousand to train and validate on, the rest to test."""
+    pictures, labels = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    x = torch.from_numpy(np.round(pictures[order] * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
+    y = torch.from_numpy(labels[order].astype(np.int64))
+    return Images(x[:1000], y[:1000], x[1000:], y[1000:])

@@ -1,0 +1,197 @@
+"""Presets and overrides, read into typed settings; every mistake is named with its key and value."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import tomllib
+from ray import tune
+
+from stn_tune.space import HyperSpace, SpaceError
+
+PRESETS = Path(__file__).with_name("presets.toml")
+S = TypeVar("S")
+
+
+class SettingsError(ValueError):
+    """An unknown key, or a value of the wrong kind."""
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One line of a preset's space."""
+
+    kind: str
+    lower: float
+    upper: float
+    init: float
+    per_batch: bool = False
+
+    def domain(self) -> Any:
+        """The Tune domain; both ends of an integer range are included in presets."""
+        if self.kind == "randint":
+            return tune.randint(int(self.lower), int(self.upper) + 1)
+        makers = {"uniform": tune.uniform, "loguniform": tune.loguniform}
+        if self.kind not in makers:
+            raise SettingsError(f"kind is {self.kind!r}; it must be randint, {' or '.join(makers)}")
+        return makers[self.kind](self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class STN:
+    """What only the STN reads."""
+
+    hyper_lr: float
+    train_steps: int
+    valid_steps: int
+    warmup: int
+    scale: float
+    tune_scale: bool
+    entropy_weight: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every task has: the rules of training, shared by all methods, and the space."""
+
+    space: Mapping[str, Hyperparameter]
+    stn: STN
+    batch_size: int
+    hidden: int
+    lr: float
+    lr_decay: float
+    lr_patience: int
+    lr_min: float
+
+    def domains(self) -> dict[str, Any]:
+        """The search space, the same for every method."""
+        return {name: h.domain() for name, h in self.space.items()}
+
+    def initial(self) -> dict[str, float]:
+        return {name: int(h.init) if h.kind == "randint" else h.init for name, h in self.space.items()}
+
+    def stn_options(self) -> dict[str, Any]:
+        """For ``STNTrainable.of(task, space=…, **options)``."""
+        per_batch = [name for name, h in self.space.items() if h.per_batch]
+        return {"init": self.initial(), "per_batch": per_batch, **vars(self.stn)}
+
+
+@dataclass(frozen=True)
+class LanguageSettings(Settings):
+    vocabulary: int
+    layers: int
+    sequence: int
+    clip: float
+    tokens: int | None = None
+    valid_tokens: int | None = None
+    test_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class ImageSettings(Settings):
+    channels: Sequence[int]
+    valid_fraction: float
+    momentum: float
+    patience: int
+    examples: int | None = None
+    test_examples: int | None = None
+
+
+def load(task: str, preset: str, kind: type[S], overrides: Sequence[str] = (), path: Path = PRESETS) -> S:
+    """The settings of a task's preset, with ``key=value`` overrides; dots reach into tables."""
+    presets = tomllib.loads(path.read_text(encoding="utf-8"))
+    if task not in presets:
+        raise SettingsError(f"unknown task {task!r}{_nearest(task, presets)}")
+    if preset not in presets[task]:
+        raise SettingsError(f"{task} has no preset {preset!r}{_nearest(preset, presets[task])}")
+    data = _extended(presets, task, preset)
+    for override in overrides:
+        _override(data, override)
+    settings = build(kind, data, f"{task}.{preset}")
+    _check_space(settings)
+    return settings
+
+
+def _extended(presets: Mapping[str, Any], task: str, preset: str) -> dict[str, Any]:
+    own = dict(presets[task][preset])
+    base = own.pop("extends", None)
+    if base is None:
+        return own
+    inherited = _extended(presets, *base.split("."))
+    for key, value in own.items():
+        replace = key == "space" or not isinstance(value, dict)
+        inherited[key] = value if replace else {**inherited.get(key, {}), **value}
+    return inherited
+
+
+def _override(data: dict[str, Any], text: str) -> None:
+    """``lr=10`` or ``space.alpha.upper=2``; the value is read as TOML, bare words as strings."""
+    key, equals, raw = text.partition("=")
+    if not equals or not key:
+        raise SettingsError(f"--set {text}: write KEY=VALUE, for example --set lr=10")
+    *tables, last = key.strip().split(".")
+    where = data
+    for table in tables:
+        if not isinstance(where.get(table), dict):
+            raise SettingsError(f"--set {text}: there is no {table!r}{_nearest(table, where)}")
+        where = where[table]
+    try:
+        where[last] = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        where[last] = raw.strip()
+
+
+def build(kind: type[S], data: Mapping[str, Any], where: str) -> S:
+    """A dataclass from plain data, with every key and value checked."""
+    types = get_type_hints(kind)
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for key in data:
+        if key not in known:
+            raise SettingsError(f"{where}: unknown setting {key!r}{_nearest(key, known)}")
+    for f in fields(kind):  # type: ignore[arg-type]
+        if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
+            raise SettingsError(f"{where}: {f.name} is missing")
+    return kind(**{key: _value(types[key], value, f"{where}.{key}") for key, value in data.items()})
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    if is_dataclass(kind):
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"{where} is {value!r}; it must be a table")
+        return build(kind, value, where)  # type: ignore[type-var]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is not None and issubclass(origin if isinstance(origin, type) else object, Mapping):
+        return {name: _value(arguments[1], item, f"{where}.{name}") for name, item in value.items()}
+    if isinstance(origin, type) and issubclass(origin, Sequence):
+        if not isinstance(value, list):
+            raise SettingsError(f"{where} is {value!r}; it must be a list")
+        return tuple(_value(arguments[0], item, where) for item in value)
+    if type(None) in arguments:
+        return _value(arguments[0], value, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise SettingsError(f"{where} is {value!r}; it must be {_article(kind)}")
+    if kind in (int, float) and value < 0:
+        raise SettingsError(f"{where} is {value!r}; it must not be negative")
+    return value
+
+
+def _article(kind: type) -> str:
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
+
+
+def _check_space(settings: Any) -> None:
+    try:
+        HyperSpace(settings.domains()).unconstrain(settings.initial())
+    except SpaceError as error:
+        raise SettingsError(f"space.{error}") from None
+
+
+def _nearest(key: str, known: Any) -> str:
+    near = difflib.get_close_matches(key, list(known), n=1)
+    return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"

@@ -1,0 +1,96 @@
+"""The benchmark's problems: a task with its space, in a preset's size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import stn_tune as stn
+from benchmarks.data import cifar10, embedded, ptb
+from benchmarks.models.alexnet import AlexNet
+from benchmarks.models.small_cnn import SmallCNN
+from benchmarks.settings import ImageSettings, LanguageSettings, Settings, SettingsError, load
+from benchmarks.tasks.images import ImageTask
+from benchmarks.tasks.language import LanguageTask
+
+CIFAR10_MEAN, CIFAR10_STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
+
+
+def _cuts(s: LanguageSettings) -> dict[str, Any]:
+    return {
+        "vocabulary": s.vocabulary,
+        "tokens": s.tokens,
+        "valid_tokens": s.valid_tokens,
+        "test_tokens": s.test_tokens,
+    }
+
+
+def ptb_task(settings: LanguageSettings, data: Path) -> stn.Task:
+    """Penn Treebank, Mikolov's split."""
+    return LanguageTask(settings, partial(ptb.load, data, **_cuts(settings)))
+
+
+def pydoc_task(settings: LanguageSettings, data: Path) -> stn.Task:
+    """The text of Python's own documentation topics: nothing to download."""
+    return LanguageTask(settings, partial(embedded.pydoc, **_cuts(settings)))
+
+
+def cifar10_task(settings: ImageSettings, data: Path) -> stn.Task:
+    """CIFAR-10 with AlexNet."""
+    return ImageTask(settings, partial(cifar10.load, data), alexnet, CIFAR10_MEAN, CIFAR10_STD)
+
+
+def digits_task(settings: ImageSettings, data: Path) -> stn.Task:
+    """scikit-learn's digits with a small CNN: nothing to download."""
+    return ImageTask(settings, embedded.digits, small_cnn, (0.305,), (0.376,))
+
+
+def alexnet(settings: ImageSettings) -> AlexNet:
+    return AlexNet(settings.channels, settings.hidden)
+
+
+def small_cnn(settings: ImageSettings) -> SmallCNN:
+    return SmallCNN(settings.channels, settings.hidden)
+
+
+TASKS: dict[str, tuple[type[Settings], Callable[[Any, Path], stn.Task]]] = {
+    "ptb": (LanguageSettings, ptb_task),
+    "cifar10": (ImageSettings, cifar10_task),
+    "pydoc": (LanguageSettings, pydoc_task),
+    "digits": (ImageSettings, digits_task),
+}
+"""name -> its kind of settings, and how to make it."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """All that a method needs to know: one task, one space, one set of settings."""
+
+    name: str
+    preset: str
+    settings: Settings
+    task: stn.Task
+
+    @property
+    def space(self) -> dict[str, Any]:
+        return self.settings.domains()
+
+    def fixed(self, **options: Any) -> type[stn.FixedTrainable]:
+        return stn.FixedTrainable.of(self.task, **options)
+
+    def self_tuned(self, **options: Any) -> type[stn.STNTrainable]:
+        return stn.STNTrainable.of(self.task, space=self.space, **{**self.settings.stn_options(), **options})
+
+
+def problem(name: str, preset: str, overrides: Sequence[str] = (), data: Path | None = None) -> Problem:
+    """A task by name, in the size of a preset, with ``key=value`` overrides."""
+    if name not in TASKS:
+        raise SettingsError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
+    from benchmarks.data import data_dir
+
+    kind, make = TASKS[name]
+    settings = load(name, preset, kind, overrides)
+    return Problem(name, preset, settings, make(settings, data_dir(None) if data is None else data))

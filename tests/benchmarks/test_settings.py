@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.settings import ImageSettings, LanguageSettings, SettingsError, load
+from benchmarks.tasks import TASKS
+from stn_tune import HyperSpace
+
+
+@pytest.mark.parametrize("preset", ["smoke", "small", "paper"])
+@pytest.mark.parametrize("task", TASKS)
+def test_every_preset_loads(task, preset):
+    settings = load(task, preset, TASKS[task][0])
+    space = HyperSpace(settings.domains())
+    assert len(space.unconstrain(settings.initial())) == len(space)
+
+
+def test_the_paper_preset_is_the_papers_appendix_d():
+    s = load("ptb", "paper", LanguageSettings)
+    assert (s.layers, s.hidden, s.batch_size, s.sequence, s.vocabulary) == (2, 650, 40, 70, 10_000)
+    assert (s.lr, s.lr_decay, s.lr_patience, s.lr_min, s.clip) == (30.0, 0.25, 5, 0.0003, 0.25)
+    assert (s.tokens, s.valid_tokens, s.test_tokens) == (None, None, None)
+    assert len(s.space) == 7
+    for name, h in s.space.items():
+        assert (h.lower, h.upper) == ((0, 4) if name in ("alpha", "beta") else (0, 0.95))
+        assert h.init == 0.05
+    assert {name for name, h in s.space.items() if h.per_batch} == {
+        "embedding_dropout",
+        "weight_dropout",
+        "alpha",
+        "beta",
+    }
+    stn = s.stn
+    assert (stn.hyper_lr, stn.train_steps, stn.valid_steps, stn.warmup) == (0.01, 2, 1, 1)
+    assert (stn.scale, stn.tune_scale) == (1.0, False)
+
+
+def test_the_paper_preset_is_the_papers_appendix_e():
+    s = load("cifar10", "paper", ImageSettings)
+    assert (s.channels, s.hidden) == ((64, 192, 384, 256, 256), 4096)
+    assert (s.batch_size, s.valid_fraction, s.lr, s.momentum) == (128, 0.2, 0.01, 0.9)
+    assert (s.lr_decay, s.lr_patience, s.lr_min, s.patience) == (0.1, 60, 1e-5, 75)
+    assert len(s.space) == 15
+    ends = {"hue": (0, 0.5), "cutout_holes": (0, 4), "cutout_length": (0, 24)}
+    ends |= dict.fromkeys(("saturation", "brightness", "contrast", "input_scale"), (0, 1))
+    for name, h in s.space.items():
+        assert (h.lower, h.upper) == ends.get(name, (0, 0.75)), name
+        assert h.init == {"cutout_holes": 1, "cutout_length": 4}.get(name, 0.05)
+    space = HyperSpace(s.domains())
+    assert list(space.transform("cutout_length").values()) == list(range(25))
+    assert list(space.transform("cutout_holes").values()) == list(range(5))
+    stn = s.stn
+    assert (stn.hyper_lr, stn.train_steps, stn.valid_steps, stn.warmup) == (0.003, 2, 1, 5)
+    assert (stn.tune_scale, stn.entropy_weight) == (True, 0.001)
+
+
+def test_overrides():
+    overrides = ["lr=10", "hidden = 200", "stn.warmup=3", "space.alpha.upper=2", "tokens=500"]
+    s = load("ptb", "small", LanguageSettings, overrides)
+    assert (s.lr, s.hidden, s.stn.warmup, s.space["alpha"].upper, s.tokens) == (10.0, 200, 3, 2.0, 500)
+    assert load("cifar10", "small", ImageSettings, ["channels=[1,2,3,4,5]"]).channels == (1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("task", "preset", "override", "message"),
+    [
+        ("ptb", "small", "hiden=3", r"unknown setting 'hiden': did you mean 'hidden'\?"),
+        ("ptb", "small", "stn.warmpu=3", r"ptb.small.stn: unknown setting 'warmpu': did you mean 'warmup'\?"),
+        ("ptb", "small", "space.alfa.upper=3", r"there is no 'alfa': did you mean 'alpha'\?"),
+        ("ptb", "small", "hidden=big", "ptb.small.hidden is 'big'; it must be a whole number"),
+        ("ptb", "small", "hidden=1.5", "hidden is 1.5; it must be a whole number"),
+        ("ptb", "small", "lr=-1", "lr is -1.0; it must not be negative|lr is -1; it must not be negative"),
+        ("ptb", "small", "stn.tune_scale=1", "tune_scale is 1; it must be true or false"),
+        ("ptb", "small", "lr", "--set lr: write KEY=VALUE"),
+        ("ptb", "small", "space.alpha.init=9", "space.alpha: .*9"),
+        ("ptb", "small", "space.alpha.lower=5", "space.alpha: .*empty"),
+        ("ptb", "small", "space.alpha.kind=normal", "kind is 'normal'; it must be randint, uniform or loguniform"),
+        ("ptb", "tiny", "lr=1", r"ptb has no preset 'tiny'; there are paper, small, smoke"),
+        ("cifar", "small", "lr=1", r"unknown task 'cifar': did you mean 'cifar10'\?"),
+        ("cifar10", "small", "channels=3", "channels is 3; it must be a list"),
+        ("cifar10", "small", "stn=3", "stn is 3; it must be a table"),
+    ],
+)
+def test_mistakes_are_named(task, preset, override, message):
+    with pytest.raises(SettingsError, match=message):
+        load(task, preset, LanguageSettings if task == "ptb" else ImageSettings, [override])
