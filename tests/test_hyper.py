@@ -39,10 +39,24 @@ def test_a_sample_gives_the_constrained_values_of_what_the_layers_see():
     sample = hyper.sample(16)
     assert set(sample) == set(SPACE)
     for i, name in enumerate(hyper.space.names):
-        expected = hyper.space.transform(name).constrain(sample.unconstrained[:, i])
+        expected = hyper.space.transform(name).constrain(sample.unconstrained[:, i] + hyper.origin[i])
         torch.testing.assert_close(sample[name], expected)
     assert sample.read == set(SPACE)
     assert (sample["holes"] == sample["holes"].round()).all()
+
+
+def test_centered_lambda_is_the_same_hyperparameter_in_shifted_coordinates():
+    centered, literal = make(scale=0.3), make(scale=0.3, centered=False)
+    assert centered.lam.tolist() == [0.0, 0.0, 0.0]
+    assert literal.lam.abs().min() > 0.1
+    torch.testing.assert_close(centered.lam + centered.origin, literal.lam)
+    drawn = []
+    for hyper in (centered, literal):
+        torch.manual_seed(1)
+        drawn.append(hyper.sample(50))
+    for name in SPACE:
+        torch.testing.assert_close(drawn[0][name], drawn[1][name])
+    assert centered.values_now() == pytest.approx(literal.values_now())
 
 
 def test_per_batch_hyperparameters_are_drawn_once():
@@ -134,10 +148,8 @@ class TestScoreFunction:
 
     def exact(self, hyper):
         """∂E[F]/∂(λ, σ) by summing F over the values times the Gaussian mass that rounds to them."""
-        lam, sigma = (
-            hyper.lam.detach().double().requires_grad_(),
-            hyper.sigma.detach().double().requires_grad_(),
-        )
+        lam = (hyper.lam + hyper.origin).detach().double().requires_grad_()
+        sigma = hyper.sigma.detach().double().requires_grad_()
         grid = torch.linspace(-12, 12, 400_001, dtype=torch.float64)
         density = Normal(lam, sigma).log_prob(grid).exp()
         units = hyper.space.transform("units").constrain(grid)

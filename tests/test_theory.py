@@ -167,7 +167,7 @@ def test_theorem_1_an_stn_finds_the_ridge_penalty(start: float):
 
     best = min(valid_loss(p.item()) for p in torch.logspace(-4, 5, 2000))
     assert valid_loss(0.5 * len(t) * start) > 1.02 * best, "the start is no solution"
-    tuner = alternate({"decay": tune.loguniform(1e-3, 30)}, {"decay": start}, loss, data)
+    tuner = alternate({"decay": tune.loguniform(1e-3, 30)}, {"decay": start}, loss, data, batch=512)
     reached = tuner.evaluate(loss, [data["valid"]])
     assert reached < 1.02 * best
     found = tuner.hyper.values_now()["decay"]

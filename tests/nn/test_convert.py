@@ -100,6 +100,13 @@ def test_works_outside_a_step_at_the_deterministic_lambda(hyper):
         assert hyper.lam is not duplicate.rnn.source.lam
 
 
+def test_a_converted_model_starts_out_as_the_plain_one(hyper):
+    plain = Tied().double().eval()
+    words = torch.randint(0, 11, (4, 5))
+    expected = plain(words)
+    torch.testing.assert_close(stn.self_tune(plain, hyper)(words), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_converting_twice_changes_nothing(hyper):
     model = stn.self_tune(Tied(), hyper)
     names = list(model.state_dict())

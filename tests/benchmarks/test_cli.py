@@ -1,0 +1,93 @@
+"""The command line, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import main
+
+REPO = Path(__file__).parents[2]
+
+
+def test_help_names_every_command():
+    result = subprocess.run([sys.executable, "-m", "benchmarks", "--help"], cwd=REPO, capture_output=True, text=True)
+    assert result.returncode == 0
+    for command in ("demo", "data", "speed"):
+        assert command in result.stdout
+
+
+def test_the_demo_runs_and_prints_its_schedule(capsys):
+    assert main(["demo", "--epochs", "7"]) == 0
+    output = capsys.readouterr().out
+    assert "HyperConv2d" in output
+    assert "cutout_length" in output
+    assert "7 epochs in" in output
+
+
+def test_speed_gives_every_row_as_json(capsys):
+    assert (
+        main(
+            [
+                "speed",
+                "--size",
+                "smoke",
+                "--rounds",
+                "2",
+                "--only",
+                "lstm",
+                "--only",
+                "cnn",
+                "--only",
+                "tasks",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 9
+    for row in rows:
+        assert {"name", "ratio", "limit", "target", "ms", "rss_mib"} <= set(row)
+        assert row["ratio"] > 0
+    assert main(["speed", "--size", "smoke", "--rounds", "1", "--only", "cnn"]) == 0
+    assert "limit by" in capsys.readouterr().out
+
+
+def test_speed_limits_are_those_of_counting_operations():
+    from benchmarks.speed import limits
+
+    lstm = limits(tuned=2 * 8 * 650 * 650, plain=650 * 10_000)
+    assert lstm["weight"] == pytest.approx(1.51, abs=0.005)
+    assert lstm["hyper, one λ"] == pytest.approx(0.84, abs=0.005)
+    assert limits(1.0, 0.0)["hyper"] == pytest.approx(4 / 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["speed", "--rounds", "0"], "'0' is not a positive whole number"),
+        (["data", "mnist"], "invalid choice: 'mnist'"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "the following arguments are required: COMMAND"),
+    ],
+)
+def test_bad_arguments_end_with_code_2(arguments, message, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(arguments)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["data", "ptb", "--data-dir", str(tmp_path / "file" / "below")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("benchmarks: ")
+    assert len(error.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["file"]
