@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import copy
 import difflib
-import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
@@ -22,6 +20,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from stn_tune import rng
 from stn_tune.checkpoint import load_state, save_state
+from stn_tune.clock import Clock
 from stn_tune.hyper import Fixed, Hyper
 from stn_tune.nn.convert import connect
 from stn_tune.schedule import Schedule
@@ -66,41 +65,6 @@ class STNOptions:
                 hint = f": did you mean {near[0]}?" if near else ""
                 raise TypeError(f"{name} is not an option of STN (there are {', '.join(known)}){hint}")
         return cls(**options)
-
-
-class Clock:
-    """Seconds held, training, evaluating and setting up: of one trial, over all its processes.
-
-    They are carried on from a checkpoint of the same trial, and from ``file`` in the trial's folder, which also knows
-    of the time since that checkpoint, and of the time before PBT gave the trial another one's.
-    """
-
-    def __init__(self, file: Path | None):
-        self._start = time.perf_counter()
-        self._file = file
-        self._own = {"train_s": 0.0, "eval_s": 0.0, "setup_s": 0.0}
-        self._earlier = {"wall_s": 0.0, **self._own}
-        if file is not None and file.exists():
-            with suppress(ValueError):
-                self.carry_on(json.loads(file.read_text()))
-
-    def count(self, name: str, since: float) -> float:
-        now = time.perf_counter()
-        self._own[name] += now - since
-        return now
-
-    def now(self) -> dict[str, float]:
-        own = {"wall_s": time.perf_counter() - self._start, **self._own}
-        return {name: self._earlier[name] + own[name] for name in own}
-
-    def carry_on(self, seconds: Mapping[str, float]) -> None:
-        """What earlier processes have counted, where that is more than is known of them already."""
-        if seconds["wall_s"] > self._earlier["wall_s"]:
-            self._earlier = dict(seconds)
-
-    def write(self) -> None:
-        if self._file is not None:
-            self._file.write_text(json.dumps(self.now()))
 
 
 class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types

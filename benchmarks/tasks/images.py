@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 import stn_tune as stn
 from benchmarks.data import Images
 from benchmarks.settings import ImageSettings
+from benchmarks.tasks.rules import plateau
 from stn_tune.training import Trainer
 
 Batch = tuple[Tensor, Tensor]
@@ -75,8 +76,7 @@ class ImageTask(stn.Task):
         return torch.optim.SGD(model.parameters(), lr=lr, momentum=self.settings.momentum)
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> LRScheduler:
-        s = self.settings
-        return ReduceLROnPlateau(optimizer, factor=s.lr_decay, patience=s.lr_patience - 1, threshold=0.0, eps=0.0)
+        return plateau(optimizer, self.settings)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
         since_best = len(val_losses) - 1 - min(range(len(val_losses)), key=val_losses.__getitem__)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
 import stn_tune as stn
 from benchmarks.data import Corpus
 from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel, State
 from benchmarks.settings import LanguageSettings
+from benchmarks.tasks.rules import plateau
 from stn_tune.training import Trainer
 
 IGNORED = -100
@@ -90,8 +91,7 @@ class LanguageTask(stn.Task):
         return torch.optim.SGD(model.parameters(), lr=config.get("lr", self.settings.lr))
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> LRScheduler:
-        s = self.settings
-        return ReduceLROnPlateau(optimizer, factor=s.lr_decay, patience=s.lr_patience - 1, threshold=0.0, eps=0.0)
+        return plateau(optimizer, self.settings)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
         return bool(optimizer.param_groups[0]["lr"] < self.settings.lr_min)

@@ -1,0 +1,15 @@
+"""Rules of training that tasks share."""
+
+from __future__ import annotations
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from benchmarks.settings import Settings
+
+
+def plateau(optimizer: Optimizer, settings: Settings) -> ReduceLROnPlateau:
+    """The non-monotonic criterion: decays whenever the validation loss fails to improve for ``lr_patience`` epochs."""
+    return ReduceLROnPlateau(
+        optimizer, factor=settings.lr_decay, patience=settings.lr_patience - 1, threshold=0.0, eps=0.0
+    )

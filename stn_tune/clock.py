@@ -1,0 +1,44 @@
+"""Clock: the seconds of a trial, which survive its processes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+class Clock:
+    """Seconds held, training, evaluating and setting up: of one trial, over all its processes.
+
+    They are carried on from a checkpoint of the same trial, and from ``file`` in the trial's folder, which also knows
+    of the time since that checkpoint, and of the time before PBT gave the trial another one's.
+    """
+
+    def __init__(self, file: Path | None):
+        self._start = time.perf_counter()
+        self._file = file
+        self._own = {"train_s": 0.0, "eval_s": 0.0, "setup_s": 0.0}
+        self._earlier = {"wall_s": 0.0, **self._own}
+        if file is not None and file.exists():
+            with suppress(ValueError):
+                self.carry_on(json.loads(file.read_text()))
+
+    def count(self, name: str, since: float) -> float:
+        now = time.perf_counter()
+        self._own[name] += now - since
+        return now
+
+    def now(self) -> dict[str, float]:
+        own = {"wall_s": time.perf_counter() - self._start, **self._own}
+        return {name: self._earlier[name] + own[name] for name in own}
+
+    def carry_on(self, seconds: Mapping[str, float]) -> None:
+        """What earlier processes have counted, where that is more than is known of them already."""
+        if seconds["wall_s"] > self._earlier["wall_s"]:
+            self._earlier = dict(seconds)
+
+    def write(self) -> None:
+        if self._file is not None:
+            self._file.write_text(json.dumps(self.now()))
