@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import tomllib
 from ray import tune
 
 from stn_tune.space import HyperSpace, SpaceError
+from stn_tune.trainable import STNOptions
 
 PRESETS = Path(__file__).with_name("presets.toml")
 S = TypeVar("S")
@@ -112,7 +114,7 @@ def load(task: str, preset: str, kind: type[S], overrides: Sequence[str] = (), p
     for override in overrides:
         _override(data, override)
     settings = build(kind, data, f"{task}.{preset}")
-    _check_space(settings)
+    _check(settings)
     return settings
 
 
@@ -165,6 +167,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return build(kind, value, where)  # type: ignore[type-var]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is not None and issubclass(origin if isinstance(origin, type) else object, Mapping):
+        if not isinstance(value, Mapping):
+            raise SettingsError(f"{where} is {value!r}; it must be a table")
         return {name: _value(arguments[1], item, f"{where}.{name}") for name, item in value.items()}
     if isinstance(origin, type) and issubclass(origin, Sequence):
         if not isinstance(value, list):
@@ -176,8 +180,8 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         value = float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise SettingsError(f"{where} is {value!r}; it must be {_article(kind)}")
-    if kind in (int, float) and value < 0:
-        raise SettingsError(f"{where} is {value!r}; it must not be negative")
+    if kind in (int, float) and not 0 <= value < math.inf:
+        raise SettingsError(f"{where} is {value!r}; it must be finite and not negative")
     return value
 
 
@@ -185,11 +189,26 @@ def _article(kind: type) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
 
 
-def _check_space(settings: Any) -> None:
+def _check(settings: Any) -> None:
+    """What types alone do not say."""
+    for name in ("batch_size", "hidden", "lr_patience", "layers", "sequence", "vocabulary"):
+        if getattr(settings, name, 1) < 1:
+            raise SettingsError(f"{name} is {getattr(settings, name)}; it must be at least 1")
+    if not 0 < getattr(settings, "valid_fraction", 0.5) < 1:
+        raise SettingsError(f"valid_fraction is {settings.valid_fraction}; it must lie between 0 and 1")
+    for name, h in settings.space.items():
+        if h.kind == "randint" and any(value != int(value) for value in (h.lower, h.upper, h.init)):
+            raise SettingsError(f"space.{name}: lower, upper and init of a randint must be whole numbers")
+        try:
+            HyperSpace({name: h.domain()}).unconstrain({name: settings.initial()[name]})
+        except SettingsError as error:
+            raise SettingsError(f"space.{name}: {error}") from None
+        except SpaceError as error:
+            raise SettingsError(f"space.{error}") from None
     try:
-        HyperSpace(settings.domains()).unconstrain(settings.initial())
-    except SpaceError as error:
-        raise SettingsError(f"space.{error}") from None
+        STNOptions.of(settings.stn_options())
+    except ValueError as error:
+        raise SettingsError(f"stn.{error}") from None
 
 
 def _nearest(key: str, known: Any) -> str:

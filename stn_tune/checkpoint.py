@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 STATE_FILE = "state.pt"
@@ -22,10 +23,21 @@ def save_state(folder: str | os.PathLike[str], state: Mapping[str, Any]) -> None
     """Writes tensors and plain Python values to a file that appears under its name only when it is complete."""
     partial = Path(folder, f"{STATE_FILE}.part")
     with partial.open("wb") as file:
-        torch.save({"version": VERSION, **state}, file)
+        torch.save(plain({"version": VERSION, **state}), file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, Path(folder, STATE_FILE))
+
+
+def plain(value: Any) -> Any:
+    """NumPy scalars as Python's own, all the way down: ``torch.load`` trusts nothing else."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(plain(item) for item in value)
+    return value
 
 
 def load_state(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> dict[str, Any]:
@@ -35,7 +47,13 @@ def load_state(folder: str | os.PathLike[str], device: torch.device | str = "cpu
         state = torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: the checkpoint is incomplete, or of another trainable") from None
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError, ValueError, KeyError) as error:
+    except pickle.UnpicklingError as error:
+        first = str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{path} is damaged, or holds more than tensors and plain Python values ({first}); restore from an earlier "
+            f"checkpoint, and let Task.state_dict give plain values"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} is damaged ({first}); restore from an earlier checkpoint") from error
     if not isinstance(state, dict) or state.get("version") != VERSION:

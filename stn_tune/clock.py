@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,4 +42,6 @@ class Clock:
 
     def write(self) -> None:
         if self._file is not None:
-            self._file.write_text(json.dumps(self.now()))
+            partial = self._file.with_suffix(".part")
+            partial.write_text(json.dumps(self.now()))
+            os.replace(partial, self._file)

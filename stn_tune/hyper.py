@@ -238,6 +238,11 @@ class Hyper(nn.Module):
         examples' losses; for a scalar loss and for per-batch draws it is a running mean over earlier steps. In
         both cases b does not depend on the draw it is used for, so the estimate stays unbiased.
         """
+        if losses.dim() and losses.shape != (sample.batch_size,):
+            raise ValueError(
+                f"the loss has shape {tuple(losses.shape)}; with direct hyperparameters it must be a scalar, or "
+                f"hold one loss for each of the {sample.batch_size} examples"
+            )
         drawn = sample.unconstrained.detach()
         z = (drawn - self.lam) / self.sigma
         log_prob = torch.where(self._direct_mask, -0.5 * z.square() - self.sigma.log(), torch.zeros_like(z))

@@ -44,6 +44,11 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+def derived(seed: int, purpose: int) -> int:
+    """A seed of its own for each purpose, that no other seed and purpose share."""
+    return int(np.random.SeedSequence([seed % 2**32, purpose]).generate_state(1)[0])
+
+
 class Private:
     """Generators of one's own, lent to a block of code in place of the global ones.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stn_tune.checkpoint import load_state
+from stn_tune.checkpoint import STATE_FILE, load_state
 from stn_tune.hyper import unknown_name
 from stn_tune.space import HyperSpace, SpaceError, real
 
@@ -92,9 +92,12 @@ class Schedule:
         Every update, where the trial left a checkpoint (of the moment it was written); else one entry per reported
         iteration, in ``space``, or in unbounded domains where none is given.
         """
+        trainer = None
         if result.checkpoint is not None:
             with result.checkpoint.as_directory() as folder:
-                trainer = load_state(folder)["trainer"]
+                if Path(folder, STATE_FILE).exists():
+                    trainer = load_state(folder)["trainer"]
+        if trainer is not None:
             if "history" not in trainer:
                 raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
             found = HyperSpace.from_json(trainer["hyper"]["_extra_state"]["space"])
@@ -106,6 +109,7 @@ class Schedule:
         ]
         if not names:
             raise ScheduleError(f"{result.path}: the trial reported no scale/<name>, so it has no schedule")
+        frame = frame.assign(step=frame.get("step", frame["training_iteration"])).drop_duplicates("step", keep="last")
         space = space if space is not None else {name: real() for name in names}
         values = {name: frame[f"hp/{name}"].tolist() for name in names}
         scales = {name: frame[f"scale/{name}"].tolist() for name in names}

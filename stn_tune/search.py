@@ -16,11 +16,12 @@ from ray.tune.search import Searcher
 from ray.tune.search.sample import Domain
 from ray.tune.search.variant_generator import generate_variants
 
+from stn_tune.checkpoint import plain
 from stn_tune.hyper import Hyper, unknown_name
 from stn_tune.space import HyperSpace, SpaceError
 from stn_tune.trainable import RESERVED, STNOptions
 
-PathLike = tuple[str, ...]
+PathLike = tuple[Any, ...]
 
 
 class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
@@ -63,6 +64,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._rest: dict[str, Any] = {}
         self._grid: dict[PathLike, Sequence[Any]] = {}
         self._initial: dict[str, float | int] = {}
+        self._paths: dict[str, PathLike] = {}
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         if self._space is not None:
@@ -72,7 +74,8 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
             raise SpaceError(f"{RESERVED}: this name is reserved for what STNSearch tells the trial; rename it")
         leaves = dict(_leaves(config))
         online = self._choose(leaves)
-        self._space = HyperSpace({"/".join(path): leaves[path] for path in online})
+        self._space = HyperSpace([(_name(path), leaves[path]) for path in online])
+        self._paths = {_name(path): path for path in online}
         self._initial = Hyper(self._space, self.init).values_now()
         self._initial.update(self.init)
         self._rest = copy.deepcopy(config)
@@ -81,8 +84,13 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._grid = {path: leaf["grid_search"] for path, leaf in _leaves(self._rest) if _is_grid(leaf)}
         self._check_grid(spec.get("num_samples", 1))
         if self.outer is not None:
-            left = ["/".join(path) for path, leaf in _leaves(self._rest) if isinstance(leaf, Domain)]
-            if not self.outer.set_search_properties(metric, mode, self._rest, **spec) and left:
+            left = [_name(path) for path, leaf in _leaves(self._rest) if isinstance(leaf, Domain)]
+            if not left:
+                raise ValueError(
+                    f"everything in the param_space is online: {type(self.outer).__name__} has nothing to search; "
+                    f"use outer=None"
+                )
+            if not self.outer.set_search_properties(metric, mode, self._rest, **spec):
                 raise ValueError(
                     f"{type(self.outer).__name__} has a search space of its own, but the param_space leaves "
                     f"{', '.join(left)} to search; give the space in one place"
@@ -91,7 +99,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
 
     def _choose(self, leaves: Mapping[PathLike, Any]) -> list[PathLike]:
         """The paths of the online hyperparameters, in the order of the param_space."""
-        names = {path: "/".join(path) for path in leaves}
+        names = {path: _name(path) for path in leaves}
         chosen: set[PathLike] = set()
         for pattern in self.online:
             exact = [path for path, name in names.items() if name == pattern]
@@ -108,7 +116,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         points = _size(self._grid)
         if not self._grid:
             return
-        names = ", ".join("/".join(path) for path in self._grid)
+        names = ", ".join(_name(path) for path in self._grid)
         if self.outer is not None:
             raise ValueError(f"{names}: grid_search cannot be combined with outer={type(self.outer).__name__}")
         if num_samples > 0 and num_samples % points:
@@ -125,7 +133,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
             return found
         config: dict[str, Any] = copy.deepcopy(found)
         for name, value in self._initial.items():
-            _put(config, tuple(name.split("/")), value)
+            _put(config, self._paths[name], value)
         config[RESERVED] = {
             "space": self._space.to_json(),
             "options": copy.deepcopy(self.options),
@@ -141,7 +149,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         for path, value in zip(self._grid, combination, strict=True):
             _put(config, path, value)
         _, spec = next(iter(generate_variants({"config": config}, random_state=self._random)))
-        return _native(spec["config"])  # type: ignore[no-any-return]
+        return plain(spec["config"])  # type: ignore[no-any-return]
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._check_trainable(result)
@@ -192,6 +200,10 @@ def _outer_bytes(outer: Searcher) -> bytes:
         return path.read_bytes()
 
 
+def _name(path: PathLike) -> str:
+    return "/".join(map(str, path))
+
+
 def _is_grid(leaf: Any) -> bool:
     return isinstance(leaf, Mapping) and set(leaf) == {"grid_search"}
 
@@ -200,9 +212,9 @@ def _leaves(config: Mapping[str, Any], path: PathLike = ()) -> Iterator[tuple[Pa
     """Every value that is not itself a nested space, with its path."""
     for key, value in config.items():
         if isinstance(value, Mapping) and not _is_grid(value):
-            yield from _leaves(value, (*path, str(key)))
+            yield from _leaves(value, (*path, key))
         else:
-            yield (*path, str(key)), value
+            yield (*path, key), value
 
 
 def _size(grid: Mapping[PathLike, Sequence[Any]]) -> int:
@@ -222,12 +234,3 @@ def _remove(config: dict[str, Any], path: PathLike) -> None:
     for key in path[:-1]:
         config = config[key]
     del config[path[-1]]
-
-
-def _native(value: Any) -> Any:
-    """NumPy scalars as Python's own, all the way down."""
-    if isinstance(value, dict):
-        return {key: _native(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_native(item) for item in value)
-    return value.item() if isinstance(value, np.generic) else value

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -33,6 +34,11 @@ class Loaders:
 
     def __post_init__(self) -> None:
         for name in ("train", "valid", "test"):
+            if name == "valid" and getattr(self.valid, "persistent_workers", False):
+                raise TypeError(
+                    "Loaders(valid=...) has persistent_workers=True: all its iterators are one, but evaluation and "
+                    "hyperparameter steps iterate independently; use persistent_workers=False"
+                )
             if isinstance(getattr(self, name), Iterator):
                 raise TypeError(
                     f"Loaders({name}=...) is an iterator, which is used up after one pass; pass a re-iterable"
@@ -112,6 +118,21 @@ class Stream:
         self._generators = rng.Private(seed)
         self._start: dict[str, Any] | None = None
 
+    @property
+    def completed(self) -> int:
+        """Passes that are complete, the one whose last batch has just been taken included."""
+        known = isinstance(self._batches, Sized)
+        return self.passes + (known and self._iterator is not None and self._position == len(self._batches))  # type: ignore[arg-type]
+
+    def _loader_generators(self) -> list[torch.Generator]:
+        """Generators that a DataLoader was given, and that nobody else saves."""
+        holders = [self._batches, getattr(self._batches, "sampler", None)]
+        found = {id(g): g for h in holders if isinstance(g := getattr(h, "generator", None), torch.Generator)}
+        return list(found.values())
+
+    def _generator_states(self) -> dict[str, Any]:
+        return {"private": self._generators.state_dict(), "loader": [g.get_state() for g in self._loader_generators()]}
+
     def one_pass(self) -> Iterator[Batch]:
         """The rest of the pass that the stream is in: all batches, where none has been taken yet."""
         while (batch := self._take()) is not None:
@@ -129,7 +150,7 @@ class Stream:
     def _take(self) -> Batch | None:
         """The next batch, ``None`` at the end of a pass."""
         if self._iterator is None:
-            self._start, self._position = self._generators.state_dict(), 0
+            self._start, self._position = self._generator_states(), 0
         with self._generators.lent():
             if self._iterator is None:
                 self._iterator = iter(self._batches)
@@ -142,10 +163,12 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         start = self._start if self._iterator is not None else None
-        return {"position": self._position, "passes": self.passes, "generators": start or self._generators.state_dict()}
+        return {"position": self._position, "passes": self.passes, "generators": start or self._generator_states()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._iterator, self.passes = None, state["passes"]
-        self._generators.load_state_dict(state["generators"])
+        self._generators.load_state_dict(state["generators"]["private"])
+        for generator, saved in zip(self._loader_generators(), state["generators"]["loader"], strict=True):
+            generator.set_state(saved.cpu())
         for _ in range(state["position"]):
             self._take()

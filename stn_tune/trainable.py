@@ -16,7 +16,8 @@ import ray
 import torch
 from ray import tune
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from stn_tune import rng
 from stn_tune.checkpoint import load_state, save_state
@@ -26,7 +27,7 @@ from stn_tune.nn.convert import connect
 from stn_tune.schedule import Schedule
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config, Stream, Task
-from stn_tune.training import Batch, FixedTrainer, NonFiniteError, Trainer, is_number
+from stn_tune.training import Batch, FixedTrainer, NonFiniteError, Trainer
 from stn_tune.tuner import Draw, SelfTuner
 
 RESERVED = "stn"
@@ -55,6 +56,18 @@ class STNOptions:
     entropy_weight: float = 0.001
     train_draw: Draw = "example"
     valid_draw: Draw | None = None
+
+    def __post_init__(self) -> None:
+        least = {"train_steps": 1, "valid_steps": 0, "warmup": 0, "warmup_steps": 0, "entropy_weight": 0}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
+        for name in ("hyper_lr", "scale_lr"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
+        for name in ("train_draw", "valid_draw"):
+            if getattr(self, name) not in (None, "example", "batch", "mean"):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be 'example', 'batch' or 'mean'")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> STNOptions:
@@ -106,13 +119,13 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         self._loaders = self._task.loaders(config)
         model = self._task.model(config).to(self._device)
         self._trainer = self._make_trainer(model, config)
+        self._groups = group_settings(self._trainer.optimizer)
         self._scheduler = self._task.scheduler(self._trainer.optimizer, config)
-        self._base_lrs = [group["lr"] for group in self._trainer.optimizer.param_groups]
         self._streams = {
-            "train": Stream(self._loaders.train, 2 * seed),
-            "valid": Stream(self._loaders.valid, 2 * seed + 1),
+            "train": Stream(self._loaders.train, rng.derived(seed, 1)),
+            "valid": Stream(self._loaders.valid, rng.derived(seed, 2)),
         }
-        self._constants = {f"hp/{name}": value for name, value in flat(config).items() if is_number(value)}
+        self._constants = {f"hp/{name}": v for name, v in flat(config).items() if isinstance(v, (int, float))}
         self._config = config
         self._val_losses: list[float] = []
         self._best: dict[str, float] = {"best_val_loss": math.inf, "test_loss": math.nan}
@@ -133,15 +146,19 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
     def step(self) -> dict[str, Any]:
         mark = time.perf_counter()
         result: dict[str, Any] = {"diverged": ""}
+        train_loss = math.nan
         try:
             train_loss = self._trainer.epoch(self._task.loss, self._train_batches(), self._valid_batches())
-            mark = self._clock.count("train_s", mark)
-            valid = self._evaluate(self._loaders.valid)
-            if not math.isfinite(valid["loss"]):
-                raise NonFiniteError(f"the validation loss is {valid['loss']} after {self._trainer.step} steps")
         except NonFiniteError as error:
             result |= {"diverged": str(error), "done": True}
-            train_loss, valid = math.nan, {"loss": math.inf}
+        mark = self._clock.count("train_s", mark)
+        valid = self._evaluate(self._loaders.valid)
+        if not math.isfinite(valid["loss"]):
+            reason = f"the validation loss is {valid['loss']} after {self._trainer.step} steps"
+            result = {"diverged": result["diverged"] or reason, "done": True}
+        if result["diverged"]:
+            valid = dict.fromkeys(valid, math.nan) | {"loss": math.inf}
+            self._best = {f"test_{name}": math.nan for name in valid} | self._best
         val_loss = valid["loss"]
         self._val_losses.append(val_loss)
         if val_loss < self._best["best_val_loss"]:
@@ -158,7 +175,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             **{f"val_{name}": value for name, value in valid.items()},
             **self._best,
             "train_loss": train_loss,
-            "epoch": self._streams["train"].passes,
+            "epoch": self._streams["train"].completed,
             "step": self._trainer.step,
             "lr": self._trainer.optimizer.param_groups[0]["lr"],
             **self._constants,
@@ -185,7 +202,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         metrics = dict(self._task.evaluate(self._trainer, self._on_device(batches)))
         if "loss" not in metrics:
             raise KeyError(f'{type(self._task).__name__}.evaluate must give a "loss"; it gave {", ".join(metrics)}')
-        return metrics
+        return {name: float(value) for name, value in metrics.items()}
 
     def _step_scheduler(self, val_loss: float) -> None:
         if isinstance(self._scheduler, ReduceLROnPlateau):
@@ -202,7 +219,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,
             "val_losses": self._val_losses,
             "best": self._best,
-            "base_lrs": self._base_lrs,
+            "groups": self._groups,
             "trial": self.trial_id,
             "clock": self._clock.now(),
         }
@@ -211,19 +228,15 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
 
     def load_checkpoint(self, checkpoint: str) -> None:
         start = time.perf_counter()
-        state = load_state(checkpoint, self._device)
-        self._task.load_state_dict(state["task"])
+        state = load_state(checkpoint)
+        self._task.load_state_dict(move(state["task"], self._device))
         for name, stream in self._streams.items():
             stream.load_state_dict(state["streams"][name])
         if self._scheduler is not None and state["scheduler"] is not None:
             self._scheduler.load_state_dict(state["scheduler"])
         self._val_losses, self._best = list(state["val_losses"]), dict(state["best"])
         self._trainer.load_state_dict(state["trainer"])
-        # A learning rate that is new in the config (PBT) wins over the saved one, and keeps its decay so far.
-        groups = self._trainer.optimizer.param_groups
-        for group, new, old in zip(groups, self._base_lrs, state["base_lrs"], strict=True):
-            if new != old:
-                group["lr"] *= new / old
+        take_over(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
         self._clock.count("setup_s", start)
@@ -299,8 +312,9 @@ class STNTrainable(TaskTrainable):
             stn_options: see :class:`STNOptions`.
         """
         STNOptions.of(stn_options)
-        if space is not None and not isinstance(space, HyperSpace):
-            space = HyperSpace(space)
+        if space is not None:
+            space = space if isinstance(space, HyperSpace) else HyperSpace(space)
+            hyper_from_config({}, space, **stn_options)
         return cls._of(task, space=space, options=stn_options, steps_per_iteration=steps_per_iteration)
 
     def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
@@ -315,7 +329,8 @@ class STNTrainable(TaskTrainable):
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
         model = self._task.convert(model, hyper)
         hyper_optimizer = torch.optim.Adam([hyper.lam], lr=options.hyper_lr)
-        scale_optimizer = torch.optim.Adam([hyper.raw_sigma], lr=options.scale_lr or options.hyper_lr)
+        scale_lr = options.hyper_lr if options.scale_lr is None else options.scale_lr
+        scale_optimizer = torch.optim.Adam([hyper.raw_sigma], lr=scale_lr)
         return SelfTuner(
             model,
             hyper,
@@ -361,6 +376,35 @@ def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | No
     )
 
 
+def group_settings(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """What an optimizer was made with, per group of parameters: its learning rate, weight decay, momentum."""
+    return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+
+
+def take_over(
+    optimizer: Optimizer, scheduler: LRScheduler | None, new: list[dict[str, Any]], old: list[dict[str, Any]]
+) -> None:
+    """Settings that are new in the config win over those of the checkpoint, as PBT needs it.
+
+    A new learning rate keeps the decay so far: the current one, and what a scheduler starts from, are scaled.
+    """
+    ratios = [n["lr"] / o["lr"] if o["lr"] else 1.0 for n, o in zip(new, old, strict=True)]
+    for group, n, o, ratio in zip(optimizer.param_groups, new, old, ratios, strict=True):
+        for key in n:
+            if key == "lr":
+                group["lr"] = group["lr"] * ratio if o["lr"] else n["lr"]
+            elif n[key] != o.get(key):
+                group[key] = n[key]
+        if "initial_lr" in group:
+            group["initial_lr"] *= ratio
+    pending: list[Any] = [scheduler]
+    while pending:
+        one = pending.pop()
+        if hasattr(one, "base_lrs"):
+            one.base_lrs = [lr * ratio for lr, ratio in zip(one.base_lrs, ratios, strict=True)]
+        pending += getattr(one, "_schedulers", [])
+
+
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested configs by path, without the reserved key: ``{"model": {"rate": 0.1}}`` -> ``{"model/rate": 0.1}``."""
     result: dict[str, Any] = {}
@@ -377,7 +421,9 @@ def move(batch: Batch, device: torch.device) -> Batch:
     if isinstance(batch, Tensor):
         return batch.to(device, non_blocking=True)
     if isinstance(batch, Mapping):
-        return type(batch)((key, move(value, device)) for key, value in batch.items())  # type: ignore[call-arg]
+        return {key: move(value, device) for key, value in batch.items()}
+    if callable(getattr(batch, "to", None)):
+        return batch.to(device)
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*(move(part, device) for part in batch))
     if isinstance(batch, (list, tuple)):

@@ -50,6 +50,8 @@ class Trainer(ABC):
     ):
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip}; it must be positive, or None for no clipping")
+        if not model.training:
+            raise ValueError(f"{type(model).__name__} is in eval mode, where nothing regularises: call model.train()")
         self.model = model
         self.optimizer = optimizer
         self.clip = clip

@@ -74,7 +74,9 @@ class SelfTuner(Trainer):
         self.train_steps, self.valid_steps, self.warmup_steps = train_steps, valid_steps, warmup_steps
         self.entropy_weight = entropy_weight
         self.train_draw: Draw = train_draw
-        self.valid_draw: Draw = valid_draw or ("example" if hyper.tune_scale else "mean")
+        self.valid_draw: Draw = valid_draw or ("example" if hyper.tune_scale or hyper.direct else "mean")
+        if hyper.direct and self.valid_draw == "mean":
+            raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
         for option, draw in [("train_draw", self.train_draw), ("valid_draw", self.valid_draw)]:
             if draw not in ("example", "batch", "mean"):
                 raise ValueError(f"{option} is {draw!r}; it must be 'example', 'batch' or 'mean'")
@@ -98,12 +100,12 @@ class SelfTuner(Trainer):
         """
         if self.step < self.warmup_steps:
             return None
-        self._check_read()
         hyper = self.hyper
         with self._unharmed(), evaluating(self.model), frozen(self.model):
             sample = self._sample(self.valid_draw, batch)
             with hyper.using(sample):
                 losses = loss_fn(self.model, batch, sample)
+            self._check_read(sample)
             loss = losses.mean()
             objective = loss + hyper.score(losses, sample) if hyper.direct else loss
             if hyper.tune_scale and self.entropy_weight:
@@ -188,9 +190,10 @@ class SelfTuner(Trainer):
             self._history.pop()
         self._history.append((self.step, lam, sigma))
 
-    def _check_read(self) -> None:
-        """Training must have read every hyperparameter before the first hyperparameter step."""
-        unread = [name for name in self.hyper.space.names if name not in self._read]
+    def _check_read(self, sample: HyperSample) -> None:
+        """By the first hyperparameter step, training (or, where it is direct, validation) must have read every name."""
+        read = self._read | (sample.read & self.hyper.direct)
+        unread = [name for name in self.hyper.space.names if name not in read]
         if unread and self.step and len(self._history) == 1:
             raise UnusedError(
                 f"{', '.join(unread)}: read by neither the model nor the loss in {self.step} training steps, so "

@@ -129,6 +129,18 @@ def test_more_mistakes_are_named():
         ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer))
 
 
+def test_keys_of_any_kind_keep_their_place():
+    space = {"a/b": tune.uniform(0, 1), "nested": {1: tune.uniform(0, 1), 2: 3}, "lr": tune.uniform(0, 1)}
+    config = ready(stn.STNSearch(online=["a/b", "nested/1"]), space).suggest("x")
+    assert config["a/b"] == 0.5
+    assert config["nested"] == {1: 0.5, 2: 3}
+
+
+def test_an_outer_searcher_with_nothing_to_search_is_an_error():
+    with pytest.raises(ValueError, match="everything in the param_space is online: OptunaSearch has nothing"):
+        ready(stn.STNSearch(online=["*"], outer=OptunaSearch()))
+
+
 def test_a_restore_needs_the_same_kind_of_searcher(tmp_path):
     ready(stn.STNSearch(online=["drop"])).save(str(tmp_path / "state"))
     with pytest.raises(ValueError, match="the saved search had no outer searcher"):

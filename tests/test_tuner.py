@@ -187,6 +187,35 @@ def test_a_hyperparameter_that_nobody_reads_is_an_error():
         tuner.valid_step(loss_fn, batches(1)[0])
 
 
+class TestDirect:
+    @staticmethod
+    def loss(model, batch, hp):
+        losses = nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        return losses if model.training else losses + (hp["shift"] - 4.0) ** 2
+
+    def make(self, **options):
+        space = {"drop": tune.uniform(0, 0.9), "shift": tune.randint(0, 5)}
+        return make(space=space, hyper_options={"direct": ["shift"], "tune_scale": False}, **options)
+
+    def test_a_fixed_scale_still_draws_and_moves_towards_the_optimum(self):
+        tuner = self.make(hyper_lr=0.05)
+        tuner.epoch(self.loss, batches(120, size=32), cycle(batches(5, size=32)))
+        assert tuner.hyper.values_now()["shift"] == 4
+        with pytest.raises(ValueError, match="direct hyperparameters need draws"):
+            self.make(valid_draw="mean")
+
+    def test_losses_must_be_one_per_example(self):
+        tuner = self.make()
+        tuner.train_step(self.loss, batches(1)[0])
+        with pytest.raises(ValueError, match=r"the loss has shape \(8, 3\)"):
+            tuner.valid_step(lambda model, batch, hp: model(batch[0]) + hp["shift"][:, None], batches(1)[0])
+
+
+def test_a_model_in_eval_mode_is_refused():
+    with pytest.raises(ValueError, match=r"Sequential is in eval mode.*call model.train\(\)"):
+        make(net=nn.Sequential(nn.Linear(6, 3), stn.nn.Dropout("drop")).eval())
+
+
 class TestNonFinite:
     @staticmethod
     def poison(when):

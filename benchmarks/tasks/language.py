@@ -111,9 +111,8 @@ class LanguageTask(stn.Task):
         with self._own_states(), trainer.evaluation() as hp:
             for batch in batches:
                 tokens = int((batch.targets != IGNORED).sum())
-                if tokens:
-                    total += float(self.loss(trainer.model, batch, hp)) * tokens
-                    count += tokens
+                total += float(self.loss(trainer.model, batch, hp)) * tokens
+                count += tokens
         loss = total / count
         return {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 

@@ -20,7 +20,7 @@ class HyperConv(AffineLayer):
         return cast(Tensor, cast(Any, self)._conv_forward(input, weight, bias))
 
     def forward(self, input: Tensor) -> Tensor:
-        lam = self.source.current.unconstrained
+        lam = self.lam
         if lam.dim() == 1:
             return self._convolve(input, *self.weights())
         scale = self.scalars(self.V, lam, input, channel_dim=1)

@@ -31,6 +31,8 @@ class HyperEmbedding(HyperLayer, nn.Embedding):
     @staticmethod
     def check(layer: nn.Module, name: str, batch_dim: int | None, fold: Fold | None) -> None:
         HyperLayer.check(layer, name, batch_dim, fold)
+        if layer.sparse:
+            raise LayoutError(f"{name}: a hyper layer cannot be sparse; use sparse=False, or exclude it")
         if layer.max_norm is not None:
             raise LayoutError(
                 f"{name}: max_norm={layer.max_norm} would renormalise the elementary rows alone; "
@@ -51,7 +53,7 @@ class HyperEmbedding(HyperLayer, nn.Embedding):
         return torch.addcmul(self.weight, self.V @ lam, self.hyper_weight)
 
     def forward(self, input: Tensor) -> Tensor:
-        lam = self.source.current.unconstrained
+        lam = self.lam
         plain, correction = self._lookup(input, self.weight), self._lookup(input, self.hyper_weight)
         scale = self.V @ lam if lam.dim() == 1 else self.scalars(self.V, lam, plain)
         return torch.addcmul(plain, scale, correction)

@@ -64,6 +64,11 @@ class HyperLayer(nn.Module):
         bound = 1 / math.sqrt(fan_in)
         self.register_parameter(name, nn.Parameter(torch.empty_like(like).uniform_(-bound, bound)))
 
+    @property
+    def lam(self) -> Tensor:
+        """λ+ε of the sample in use, in the precision of the weights: ``(batch, n)``, or ``(n,)`` where it is shared."""
+        return self.source.current.unconstrained.to(next(self.parameters(recurse=False)).dtype)
+
     def scalars(self, gate: Tensor, lam: Tensor, x: Tensor, channel_dim: int = -1) -> Tensor:
         """Vλ for every row of x, shaped to broadcast against the layer's output: ``gate`` is V or C."""
         per_row = self._rows(lam @ gate.t(), x.shape[self.batch_dim] if x.dim() else 0)
@@ -93,10 +98,11 @@ class HyperLayer(nn.Module):
     def weights(self) -> Any:
         """:meth:`materialize` at the shared λ in use, computed once for as long as nothing has changed."""
         sample = self.source.current
-        state = (torch.is_grad_enabled(), *[p._version for p in self.parameters(recurse=False)])
+        parameters = list(self.parameters(recurse=False))
+        state = (torch.is_grad_enabled(), *[(p._version, p.data_ptr()) for p in parameters])
         known = sample.materialized.get(id(self))
         if known is None or known[0] != state:
-            sample.materialized[id(self)] = known = (state, self.materialize(sample.unconstrained))
+            sample.materialized[id(self)] = known = (state, self.materialize(self.lam))
         return known[1]
 
     def squared_norm(self, counted: set[int] | None = None) -> Tensor:
@@ -105,7 +111,7 @@ class HyperLayer(nn.Module):
         Parameters whose ``id`` is in ``counted`` are left out, and the others entered: tied weights count once.
         """
         counted = set() if counted is None else counted
-        lam = self.source.current.unconstrained
+        lam = self.lam
         total = lam.new_zeros(lam.shape[:-1])
         for parameter, elementary, hyper, gate in self._blocks():
             if id(parameter) not in counted:
@@ -138,7 +144,7 @@ class _RowScaled(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         scale, hyper = ctx.saved_tensors
         need, need_scale, need_hyper = ctx.needs_input_grad
-        d_hyper = torch.empty_like(hyper) if need_hyper else None
+        d_hyper = torch.empty_like(hyper, memory_format=torch.contiguous_format) if need_hyper else None
         d_scale = torch.empty_like(scale) if need_scale else None
         rows = max(1, _RowScaled.BLOCK // hyper[0].numel()) if hyper.is_cpu else len(hyper)
         flat, flat_hyper = d.reshape(len(d), -1), hyper.reshape(len(hyper), -1)

@@ -25,7 +25,7 @@ class HyperLinear(AffineLayer, nn.Linear):
         self._attach(hyper, **layout)
 
     def forward(self, input: Tensor) -> Tensor:
-        lam = self.source.current.unconstrained
+        lam = self.lam
         if lam.dim() == 1:
             return F.linear(input, *self.weights())
         scale = self.scalars(self.V, lam, input)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from stn_tune.nn.autocast import full_precision
+
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
@@ -37,17 +39,16 @@ def linear_cross_entropy(
         wrong = classes[(classes < 0) | (classes >= len(weight))]
         if len(wrong):
             raise ValueError(f"target {int(wrong[0])} is outside the vocabulary of {len(weight)} classes")
-    arguments = (h.reshape(-1, h.shape[-1]), weight, bias, classes, chunk)
-    if reduction == "none":
-        losses = cast(Tensor, _Losses.apply(*arguments))  # type: ignore[no-untyped-call]
-        return losses.where(counted, 0).view_as(target)
-    row_weight = counted.to(h.dtype)
-    if reduction == "mean":
-        row_weight = row_weight / counted.sum().clamp(min=1)
-    loss = cast(
-        Tensor,
-        _WeightedLoss.apply(*arguments, row_weight, torch.is_grad_enabled()),  # type: ignore[no-untyped-call]
-    )
+    with full_precision(h.device):
+        arguments = (h.reshape(-1, h.shape[-1]).to(weight.dtype), weight, bias, classes, chunk)
+        if reduction == "none":
+            losses = cast(Tensor, _Losses.apply(*arguments))  # type: ignore[no-untyped-call]
+            return losses.where(counted, 0).view_as(target)
+        row_weight = counted.to(weight.dtype)
+        if reduction == "mean":
+            row_weight = row_weight / counted.sum().clamp(min=1)
+        differentiate = torch.is_grad_enabled()
+        loss = cast(Tensor, _WeightedLoss.apply(*arguments, row_weight, differentiate))  # type: ignore[no-untyped-call]
     return loss.where(counted.any(), torch.nan) if reduction == "mean" else loss
 
 

@@ -26,6 +26,8 @@ class LSTM(Reader, nn.LSTM):
         self.reads = {"weight_dropout": checked_rate(weight_dropout)}
 
     def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:  # type: ignore[override]
+        if not self.training and torch.is_grad_enabled() and input.is_cuda:
+            return self._run(input, hx, [self.get_parameter(name) for name in self._flat_weights_names])
         if not self.training or self.reads["weight_dropout"] == 0:
             return nn.LSTM.forward(self, input, hx)
         weights: dict[str, Tensor] = {name: self.get_parameter(name) for name in self._flat_weights_names}
@@ -119,7 +121,7 @@ class HyperLSTM(HyperLayer, LSTM):  # type: ignore[misc]  # one source, which bo
         return weights
 
     def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:  # type: ignore[override]
-        lam = self.source.current.unconstrained
+        lam = self.lam
         if lam.dim() == 1:
             weights = list(self.weights())
             if self.training:

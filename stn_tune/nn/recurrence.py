@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from stn_tune.nn import rowscale
+from stn_tune.nn.autocast import full_precision
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
@@ -38,7 +39,10 @@ def lstm_layer(
     expected = (x.shape[1], len(w_hh))
     if scale.shape != expected:
         raise ValueError(f"scale has shape {tuple(scale.shape)}; one row of 4H per example is {expected}")
-    outputs = _LSTMLayer.apply(x, h0, c0, w_ih, u_ih, w_hh, u_hh, scale, bias)  # type: ignore[no-untyped-call]
+    with full_precision(x.device):
+        x, h0, c0, scale = (t.to(w_hh.dtype) for t in (x, h0, c0, scale))
+        bias = None if bias is None else bias.to(w_hh.dtype)
+        outputs = _LSTMLayer.apply(x, h0, c0, w_ih, u_ih, w_hh, u_hh, scale, bias)  # type: ignore[no-untyped-call]
     return cast("tuple[Tensor, Tensor, Tensor]", outputs)
 
 

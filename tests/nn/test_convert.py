@@ -125,6 +125,7 @@ def test_converting_twice_changes_nothing(hyper):
         (nn.Sequential(nn.LSTM(2, 3, bidirectional=True)), {}, "0: HyperLSTM has no bidirectional=True"),
         (nn.Sequential(nn.LSTM(2, 3, proj_size=2)), {}, "0: HyperLSTM has no proj_size=2"),
         (nn.Sequential(nn.Embedding(2, 3, max_norm=1.0)), {}, "max_norm=1.0"),
+        (nn.Sequential(nn.Embedding(2, 3, sparse=True)), {}, "0: a hyper layer cannot be sparse"),
         (nn.Sequential(nn.ReLU()), {}, "Sequential has no layer to convert"),
         (
             nn.Sequential(nn.Linear(2, 3)),

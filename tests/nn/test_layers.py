@@ -265,6 +265,40 @@ def test_rows_that_are_not_the_batch_get_a_clear_error(hyper: stn.Hyper):
         lstm(torch.randn(6, 3, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("draw", [BATCH, None])
+def test_precision_and_memory_format_are_the_models(draw: int | None):
+    hyper = stn.Hyper({"a": stn.real(), "b": stn.real()})
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 5)).double()
+    model = stn.self_tune(model.to(memory_format=torch.channels_last), hyper)
+    with hyper.using(hyper.sample(draw)):
+        output = model(torch.randn(BATCH, 3, 6, 6, dtype=torch.float64))
+        output.square().sum().backward()
+    assert output.dtype == torch.float64
+    assert all(p.grad is not None for p in [*model.parameters(), hyper.lam])
+
+
+def test_the_hand_written_lstm_stays_out_of_autocast():
+    hyper = stn.Hyper({"a": stn.real()})
+    lstm = stn.nn.HyperLSTM(3, 5, hyper=hyper)
+    value = torch.randn(6, BATCH, 3)
+    with hyper.using(hyper.sample(BATCH)):
+        expected = lstm(value)[0]
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            output = lstm(value)[0]
+    torch.testing.assert_close(output, expected)
+    output.sum().backward()
+    assert lstm.V_l0.grad is not None
+
+
+def test_weights_that_are_swapped_are_noticed(hyper: stn.Hyper):
+    layer = stn.nn.HyperLinear(3, 5, hyper).double()
+    value = torch.randn(BATCH, 3, dtype=torch.float64)
+    with torch.no_grad(), hyper.using(hyper.mean()):
+        before = layer(value)
+        layer.weight.data = torch.zeros_like(layer.weight)
+        assert not torch.equal(layer(value), before)
+
+
 def test_the_padding_word_stays_zero_and_gets_no_gradient(hyper: stn.Hyper):
     model = stn.self_tune(nn.Sequential(nn.Embedding(7, 5, padding_idx=2)), hyper).double()
     words = torch.tensor([[2, 3], [2, 2], [1, 2], [4, 5]])
