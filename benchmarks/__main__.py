@@ -12,16 +12,41 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="train a self-tuning network on scikit-learn's digits (a minute)")
-    demo.add_argument("--epochs", type=positive, default=60, help="passes over the training data (default 60)")
-    demo.add_argument("--seed", type=int, default=0)
-    demo.set_defaults(run=run_demo)
+    demo = commands.add_parser("demo", help="a self-tuning network on scikit-learn's digits (half a minute)")
+    demo.add_argument("--seconds", type=float, default=30.0, help="how long to train (default 30)")
+    demo.set_defaults(
+        run=run_train,
+        task="digits",
+        preset="small",
+        self_tuned=True,
+        value=[],
+        set=[],
+        seed=0,
+        data_dir=None,
+        json=False,
+        every=10,
+    )
 
     data = commands.add_parser("data", help="download the benchmark's data, once per machine")
     data.add_argument("name", choices=["ptb", "cifar10"], help="which data set")
     data.add_argument("--data-dir", help="where to keep it (default $STN_TUNE_DATA, else the user's cache directory)")
     data.add_argument("--no-verify", action="store_true", help="accept files whose checksum is not the official one")
     data.set_defaults(run=run_data)
+
+    train = commands.add_parser("train", help="train one network, at fixed values or self-tuned, and watch it")
+    train.add_argument("task", help="ptb, cifar10, pydoc or digits")
+    train.add_argument("--preset", default="small", help="smoke, small (default) or paper")
+    train.add_argument("--self-tuned", action="store_true", help="let the network tune its hyperparameters")
+    train.add_argument(
+        "--value", action="append", default=[], metavar="NAME=X", help="a hyperparameter's (initial) value; repeatable"
+    )
+    train.add_argument("--set", action="append", default=[], metavar="KEY=X", help="override a setting; repeatable")
+    train.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--data-dir", help="where the data is (default $STN_TUNE_DATA, else the user's cache directory)")
+    train.add_argument("--every", type=positive, default=1, metavar="N", help="print every N-th epoch (default 1)")
+    train.add_argument("--json", action="store_true", help="one JSON object per epoch, and the best at the end")
+    train.set_defaults(run=run_train)
 
     speed = commands.add_parser("speed", help="what a self-tuning step costs, against the plain training step")
     speed.add_argument(
@@ -45,16 +70,28 @@ def positive(text: str) -> int:
     return number
 
 
-def run_demo(arguments: argparse.Namespace) -> None:
-    from benchmarks import demo
-
-    demo.run(arguments.epochs, arguments.seed)
-
-
 def run_data(arguments: argparse.Namespace) -> None:
     from benchmarks.data.command import run
 
     run(arguments.name, arguments.data_dir, verify=not arguments.no_verify)
+
+
+def run_train(arguments: argparse.Namespace) -> None:
+    from benchmarks import train
+    from benchmarks.data import data_dir
+
+    train.run(
+        arguments.task,
+        arguments.preset,
+        arguments.set,
+        arguments.value,
+        self_tuned=arguments.self_tuned,
+        seed=arguments.seed,
+        seconds=arguments.seconds,
+        data=data_dir(arguments.data_dir),
+        as_json=arguments.json,
+        every=arguments.every,
+    )
 
 
 def run_speed(arguments: argparse.Namespace) -> None:

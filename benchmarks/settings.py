@@ -131,20 +131,26 @@ def _extended(presets: Mapping[str, Any], task: str, preset: str) -> dict[str, A
 
 
 def _override(data: dict[str, Any], text: str) -> None:
-    """``lr=10`` or ``space.alpha.upper=2``; the value is read as TOML, bare words as strings."""
-    key, equals, raw = text.partition("=")
-    if not equals or not key:
-        raise SettingsError(f"--set {text}: write KEY=VALUE, for example --set lr=10")
-    *tables, last = key.strip().split(".")
+    """``lr=10`` or ``space.alpha.upper=2``."""
+    key, value = read_assignment(text, "--set")
+    *tables, last = key.split(".")
     where = data
     for table in tables:
         if not isinstance(where.get(table), dict):
             raise SettingsError(f"--set {text}: there is no {table!r}{_nearest(table, where)}")
         where = where[table]
+    where[last] = value
+
+
+def read_assignment(text: str, option: str) -> tuple[str, Any]:
+    """``KEY=VALUE`` from the command line; the value is read as TOML, bare words as strings."""
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        raise SettingsError(f"{option} {text}: write KEY=VALUE, for example {option} lr=10")
     try:
-        where[last] = tomllib.loads(f"value = {raw}")["value"]
+        return key.strip(), tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
-        where[last] = raw.strip()
+        return key.strip(), raw.strip()
 
 
 def build(kind: type[S], data: Mapping[str, Any], where: str) -> S:

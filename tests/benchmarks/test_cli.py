@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,16 +19,45 @@ REPO = Path(__file__).parents[2]
 def test_help_names_every_command():
     result = subprocess.run([sys.executable, "-m", "benchmarks", "--help"], cwd=REPO, capture_output=True, text=True)
     assert result.returncode == 0
-    for command in ("demo", "data", "speed"):
+    for command in ("demo", "data", "train", "speed"):
         assert command in result.stdout
 
 
 def test_the_demo_runs_and_prints_its_schedule(capsys):
-    assert main(["demo", "--epochs", "7"]) == 0
+    assert main(["demo", "--seconds", "3"]) == 0
     output = capsys.readouterr().out
     assert "HyperConv2d" in output
-    assert "cutout_length" in output
-    assert "7 epochs in" in output
+    assert "best: best_val_loss" in output
+    assert re.search(r"cutout_length +1 → \d", output)
+
+
+@pytest.mark.parametrize("mode", [[], ["--self-tuned"]])
+def test_train_prints_every_epoch_and_the_best(mode, capsys):
+    command = ["train", "digits", "--preset", "smoke", "--set", "patience=3", "--value", "fc1_dropout=0.3"]
+    assert main([*command, *mode, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert rows[-1]["best_val_loss"] == min(row["val_loss"] for row in rows[:-1])
+    assert rows[-1]["epochs"] == rows[-2]["epoch"]
+    assert main([*command, *mode, "--seconds", "0"]) == 0
+    assert "best: best_val_loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "mnist"], "unknown task 'mnist'"),
+        (["train", "digits", "--preset", "huge"], "digits has no preset 'huge'"),
+        (["train", "digits", "--set", "hiden=3"], "did you mean 'hidden'?"),
+        (["train", "digits", "--value", "fc1_dropout=0.9"], "--value fc1_dropout=0.9: fc1_dropout: "),
+        (["train", "digits", "--value", "fc_dropout=0.1"], "--value fc_dropout=0.1: "),
+        (["train", "ptb", "--data-dir", "/nowhere"], "python -m benchmarks data ptb"),
+    ],
+)
+def test_bad_input_of_train_is_one_line_and_code_2(arguments, message, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
 
 
 def test_speed_gives_every_row_as_json(capsys):
