@@ -383,6 +383,20 @@ def test_batches_of_any_shape_move_to_the_device():
     assert moved["b"].y == "text"
 
 
+def test_threads_and_device_follow_the_trials_resources():
+    class Granted(stn.FixedTrainable.of(Digits)):
+        granted = tune.PlacementGroupFactory([{"CPU": 2.0, "GPU": 0.5}])
+        trial_resources = property(lambda self: self.granted)
+
+    before = torch.get_num_threads()
+    try:
+        trainable = Granted(config=dict(CONFIG))
+        assert torch.get_num_threads() == 2
+        assert trainable._device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_task_defaults_are_enough():
     class Least(stn.Task):
         def model(self, config):

@@ -182,6 +182,32 @@ def test_pbt_clones_trials_mid_way(tmp_path):
     assert cloned["wall_s"].is_monotonic_increasing
 
 
+def test_pbt_perturbs_what_the_stn_leaves_to_it(tmp_path):
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=1,
+        hyperparam_mutations={"lr": tune.loguniform(1e-4, 1e-1)},
+        quantile_fraction=0.5,
+    )
+    results = tune.Tuner(
+        stn.STNTrainable.of(Digits),
+        param_space={**SPACE, "lr": tune.grid_search([1e-4, 0.05])},
+        tune_config=tune_config(
+            num_samples=2,
+            scheduler=scheduler,
+            search_alg=stn.STNSearch(online=["dropout", "cutout"]),
+            reuse_actors=True,
+        ),
+        run_config=run_config(tmp_path, 4, checkpoint_config=CheckpointConfig(checkpoint_frequency=1)),
+    ).fit()
+    assert not results.errors
+    for result in results:
+        frame = result.metrics_dataframe
+        assert frame["val_loss"].iloc[-1] < 1.5
+        assert frame["scale/dropout"].notna().all()
+    assert any(result.metrics_dataframe["hp/lr"].nunique() > 1 for result in results)
+
+
 def test_online_and_outer_with_asha_and_a_limiter_in_a_nested_space(tmp_path):
     space = {
         "lr": tune.loguniform(1e-3, 1e-1),
