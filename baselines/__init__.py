@@ -1,0 +1,1 @@
+"""What self-tuning networks are compared with."""

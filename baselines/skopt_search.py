@@ -1,0 +1,324 @@
+"""SkOptSearch: Gaussian-process Bayesian optimisation with scikit-optimize, as a Ray Tune searcher."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray.cloudpickle as pickle
+from ray.tune.search import Searcher
+from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
+from ray.tune.search.variant_generator import assign_value, parse_spec_vars
+from skopt import Optimizer
+from skopt import space as skopt_space
+from skopt.utils import cook_initial_point_generator
+
+DESIGNS = ("lhs", "sobol", "halton", "hammersly", "random")
+SUPPORTED = "uniform, loguniform, quniform, qloguniform, randint, lograndint, qrandint, qlograndint or choice"
+LARGEST = 1e100
+"""Results beyond this count as diverged: their variance would overflow, and put NaN into the Gaussian process."""
+RANDOM_TRIES = 100
+
+Path = tuple[Any, ...]
+Point = tuple[float | int, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One hyperparameter, as scikit-optimize sees it.
+
+    A coordinate is the value itself where it is continuous, and otherwise an integer: the multiple of ``step``, or the
+    index into ``choices``. So the model is told exactly what the trial ran with, and points that round to the same
+    values are the same point.
+    """
+
+    path: Path
+    lower: float | int
+    upper: float | int
+    step: float | int | None = None
+    log: bool = False
+    choices: Sequence[Any] | None = None
+
+    @classmethod
+    def of(cls, path: Path, domain: Domain) -> Axis:
+        """The axis of a Tune domain; raises ValueError where there is none."""
+        sampler = domain.get_sampler()
+        step = None
+        if isinstance(sampler, Quantized):
+            step, sampler = sampler.q, sampler.sampler
+        if isinstance(domain, Categorical) and isinstance(sampler, Uniform):
+            choices = list(domain.categories)
+            for choice in choices:
+                if any(parse_spec_vars({"": choice})[1:]):
+                    raise ValueError(f"{_name(path)}: the choice {choice!r} is itself to be searched; give it a value")
+            axis = cls(path, 0, len(choices) - 1, 1, choices=choices)
+        elif isinstance(domain, Float | Integer) and isinstance(sampler, Uniform | LogUniform):
+            upper = domain.upper
+            if isinstance(domain, Integer):
+                step = step or 1
+                upper = upper - 1 if step == 1 else upper
+            axis = cls(path, domain.lower, upper, step, isinstance(sampler, LogUniform))
+        else:
+            kind = type(sampler).__name__.lstrip("_")
+            raise ValueError(
+                f"{_name(path)}: a {type(domain).__name__} domain with {kind} sampling has no counterpart in "
+                f"scikit-optimize; use tune.{SUPPORTED}"
+            )
+        first, last = axis.ends
+        if first > last:
+            grid = "" if step in (None, 1) else f" of multiples of {step}"
+            raise ValueError(
+                f"{_name(path)}: the {type(domain).__name__} domain {domain.domain_str} is empty{grid}; it must hold "
+                f"at least one value"
+            )
+        return axis
+
+    @property
+    def ends(self) -> tuple[float | int, float | int]:
+        """The first and the last coordinate, both included."""
+        if self.step is None:
+            return self.lower, self.upper
+        return math.ceil(round(self.lower / self.step, 9)), math.floor(round(self.upper / self.step, 9))
+
+    def dimension(self) -> skopt_space.Dimension:
+        first, last = self.ends
+        prior = "log-uniform" if self.log else "uniform"
+        if self.choices is not None:
+            return skopt_space.Categorical(list(range(len(self.choices))))
+        if self.step is None:
+            return skopt_space.Real(first, last, prior=prior)
+        return skopt_space.Integer(first, last, prior=prior)
+
+    def native(self, coordinate: Any) -> float | int:
+        """A coordinate as a Python number between the ends: scikit-optimize gives NumPy's, and may round beyond."""
+        first, last = self.ends
+        number = float(coordinate) if self.step is None else round(float(coordinate))
+        return type(number)(min(max(number, first), last))
+
+    def decode(self, coordinate: float | int) -> Any:
+        """The hyperparameter's value at a coordinate."""
+        if self.choices is not None:
+            return self.choices[int(coordinate)]
+        if self.step is None:
+            return coordinate
+        return min(max(coordinate * self.step, self.lower), self.upper)
+
+    def encode(self, value: Any) -> float | int:
+        """The coordinate of a value, on the nearest grid point; raises ValueError where it is not in the domain."""
+        if self.choices is not None:
+            for index, choice in enumerate(self.choices):
+                if choice is value or choice == value:
+                    return index
+            raise ValueError(f"{_name(self.path)}: {value!r} is not one of the choices {self.choices!r}")
+        if not isinstance(value, int | float | np.number) or not self.lower <= value <= self.upper:
+            raise ValueError(f"{_name(self.path)}: {value!r} is not a number from {self.lower} to {self.upper}")
+        return self.native(value if self.step is None else value / self.step)
+
+
+class SkOptSearch(Searcher):
+    """Bayesian optimisation: a Gaussian process (Matérn 5/2, one length scale each, noise), expected improvement.
+
+    First come ``points_to_evaluate``, then ``n_initial_points`` of a space-filling design, then the maxima of the
+    expected improvement. Trials still running are taken to have reached the best value seen (the constant liar of
+    Ginsbourger et al., 2010), so that concurrent suggestions spread. Failed trials, and results that are missing, NaN
+    or infinite, count as the worst value seen. A point is repeated only if the space seems to hold no other.
+
+    Results are standardised before they reach scikit-optimize: its expected improvement asks for a gain of 0.01 in the
+    metric's own units, and the search should not depend on those.
+
+    Args:
+        space: a Tune search space, also nested; that of the ``tune.Tuner`` when None.
+        metric: the name of the result to optimise; that of the ``tune.TuneConfig`` when None.
+        mode: ``"min"`` or ``"max"``; that of the ``tune.TuneConfig`` when None.
+        points_to_evaluate: configs to try first, each with a value for every hyperparameter that is searched.
+        n_initial_points: size of the initial design.
+        initial_design: ``"lhs"``, ``"sobol"``, ``"halton"``, ``"hammersly"`` or ``"random"``; only the first and last
+            of these vary with the seed.
+        seed: of all that is random; another one every time when None.
+
+    >>> from ray import tune
+    >>> search = SkOptSearch({"lr": tune.loguniform(1e-4, 1.0)}, "loss", "min", points_to_evaluate=[{"lr": 0.1}])
+    >>> search.suggest("first")
+    {'lr': 0.1}
+    """
+
+    def __init__(
+        self,
+        space: Mapping[str, Any] | None = None,
+        metric: str | None = None,
+        mode: str | None = None,
+        points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
+        n_initial_points: int = 10,
+        initial_design: str = "lhs",
+        seed: int | None = None,
+    ):
+        if n_initial_points < 1:
+            raise ValueError(f"n_initial_points is {n_initial_points}; the model needs at least 1 point to start from")
+        if initial_design not in DESIGNS:
+            raise ValueError(f"initial_design is {initial_design!r}; it must be one of {', '.join(DESIGNS)}")
+        super().__init__()
+        self._set_objective(metric, mode)
+        self.points_to_evaluate = list(points_to_evaluate or [])
+        self.n_initial_points = n_initial_points
+        self.initial_design = initial_design
+        self._random = np.random.default_rng(seed)
+        self._config: dict[str, Any] = {}
+        self._axes: list[Axis] = []
+        self._queue: list[Point] = []
+        self._pending: dict[str, Point] = {}
+        self._observed: list[tuple[Point, float | None]] = []
+        if space is not None:
+            self._set_space(space)
+
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        self._set_objective(self._metric or metric, self._mode or mode)
+        if self._axes:
+            return False
+        self._set_space(config)
+        return True
+
+    def _set_objective(self, metric: str | None, mode: str | None) -> None:
+        if mode not in (None, "min", "max"):
+            raise ValueError(f"mode is {mode!r}; it must be 'min' or 'max'")
+        self._metric, self._mode = metric, mode
+
+    def _set_space(self, space: Mapping[str, Any]) -> None:
+        config, axes = self.convert_search_space(space)
+        forced = [tuple(axis.encode(_get(point, axis.path)) for axis in axes) for point in self.points_to_evaluate]
+        self._config, self._axes = config, axes
+        self._queue = forced + self._design(forced)
+
+    @staticmethod
+    def convert_search_space(space: Mapping[str, Any]) -> tuple[dict[str, Any], list[Axis]]:
+        """The config that all trials share, and the axes of what is searched in it.
+
+        Domains with one value only are part of the former: scikit-optimize has no dimension for them.
+        """
+        _, domains, grids = parse_spec_vars(dict(space))
+        if grids:
+            raise ValueError(
+                f"{_name(grids[0][0])}: grid_search cannot be searched by a model; use tune.choice for its values"
+            )
+        config = copy.deepcopy(dict(space))
+        axes = []
+        for path, domain in domains:
+            axis = Axis.of(path, domain)
+            first, last = axis.ends
+            if first == last:
+                assign_value(config, path, axis.decode(first))
+            else:
+                axes.append(axis)
+        if not axes:
+            raise ValueError(
+                f"the space of {', '.join(map(repr, space)) or 'nothing'} has nothing to search: at least one entry "
+                f"must be a tune.{SUPPORTED} of two values or more"
+            )
+        return config, axes
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        if not self._axes:
+            raise RuntimeError("SkOptSearch has no space: give it space=, or a tune.Tuner with a param_space")
+        if self._metric is None or self._mode is None:
+            raise RuntimeError(
+                f"SkOptSearch has metric {self._metric!r} and mode {self._mode!r}: give it both, such as 'loss' and "
+                f"'min', or a tune.TuneConfig that has them"
+            )
+        if trial_id not in self._pending:
+            self._pending[trial_id] = self._queue.pop(0) if self._queue else self._next()
+        config = copy.deepcopy(self._config)
+        for axis, coordinate in zip(self._axes, self._pending[trial_id], strict=True):
+            assign_value(config, axis.path, copy.deepcopy(axis.decode(coordinate)))
+        return config
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
+        point = self._pending.pop(trial_id, None)
+        if point is None:
+            return
+        value = None if error or result is None else result.get(self._metric)
+        if value is None or not abs(value) < LARGEST:
+            self._observed.append((point, None))
+        else:
+            self._observed.append((point, float(value) if self._mode == "min" else -float(value)))
+
+    def save(self, checkpoint_path: str) -> None:
+        with open(checkpoint_path, "wb") as file:
+            pickle.dump(self.__dict__, file)
+
+    def restore(self, checkpoint_path: str) -> None:
+        with open(checkpoint_path, "rb") as file:
+            self.__dict__.update(pickle.load(file))
+
+    def _design(self, taken: Sequence[Point]) -> list[Point]:
+        """The initial design, with random points for those that rounding made equal."""
+        generator = cook_initial_point_generator(self.initial_design)
+        if generator is None:
+            points = self._samples(self.n_initial_points)
+        else:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The balance properties of Sobol", UserWarning)
+                found = generator.generate(self._dimensions(), self.n_initial_points, random_state=self._seed())
+            points = map(self._native, found)
+        design: list[Point] = []
+        for point in points:
+            design.append(self._unless_seen(point, {*taken, *design}))
+        return design
+
+    def _next(self) -> Point:
+        """The most promising point; a random one while no trial has succeeded."""
+        seen = {point for point, _ in self._observed} | set(self._pending.values())
+        finite = [value for _, value in self._observed if value is not None]
+        if not finite:
+            return self._unless_seen(next(self._samples(1)), seen)
+        best, worst = min(finite), max(finite)
+        told = [(point, worst if value is None else value) for point, value in self._observed]
+        told += [(point, best) for point in self._pending.values()]
+        points, values = zip(*told, strict=True)
+        standard = (np.array(values) - np.mean(values)) / (np.std(values) or 1.0)
+        optimizer = Optimizer(
+            self._dimensions(), base_estimator="GP", n_initial_points=0, acq_func="EI", random_state=self._seed()
+        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Predicted variances smaller than 0", UserWarning)
+            warnings.filterwarnings("ignore", "The objective has been evaluated at point", UserWarning)
+            optimizer.tell([list(point) for point in points], standard.tolist())
+            found = optimizer.ask()
+        return self._unless_seen(self._native(found), seen)
+
+    def _unless_seen(self, point: Point, seen: set[Point]) -> Point:
+        """The point itself if it is new, otherwise a random one that is; the point again if none turns up."""
+        if point not in seen:
+            return point
+        return next((other for other in self._samples(RANDOM_TRIES) if other not in seen), point)
+
+    def _samples(self, count: int) -> Iterator[Point]:
+        return map(self._native, skopt_space.Space(self._dimensions()).rvs(count, random_state=self._seed()))
+
+    def _dimensions(self) -> list[skopt_space.Dimension]:
+        """Made anew for each use: scikit-optimize changes the dimensions that it is given."""
+        return [axis.dimension() for axis in self._axes]
+
+    def _native(self, point: Sequence[Any]) -> Point:
+        return tuple(axis.native(coordinate) for axis, coordinate in zip(self._axes, point, strict=True))
+
+    def _seed(self) -> int:
+        return int(self._random.integers(2**31))
+
+
+def _name(path: Path) -> str:
+    return "/".join(map(str, path))
+
+
+def _get(config: Any, path: Path) -> Any:
+    """The value at a path of a config in points_to_evaluate."""
+    found = config
+    for key in path:
+        try:
+            found = found[key]
+        except (KeyError, IndexError, TypeError):
+            raise ValueError(f"points_to_evaluate: {config!r} has no value for {_name(path)}; give it one") from None
+    return found

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import json
+import math
+import statistics
+
+import numpy as np
+import pytest
+from ray import tune
+from ray.tune.search import ConcurrencyLimiter
+
+import stn_tune as stn
+from baselines import skopt_search
+from baselines.skopt_search import DESIGNS, Axis, SkOptSearch
+from tests.searchers import SPACE, SearcherConformance
+
+LINE = {"x": tune.uniform(0, 1)}
+
+
+class TestSkOptSearch(SearcherConformance):
+    def make(self, **options):
+        return SkOptSearch(**{"n_initial_points": 4, "seed": 3, **options})
+
+
+def run(searcher, objective, trials):
+    """The objective's values, one trial after the other."""
+    values = []
+    for i in range(trials):
+        values.append(objective(searcher.suggest(f"t{i}")))
+        searcher.on_trial_complete(f"t{i}", {"loss": values[-1]})
+    return values
+
+
+def told(monkeypatch):
+    """What reaches scikit-optimize: one (points, values) for each suggestion of the model."""
+    calls = []
+
+    class Spy(skopt_search.Optimizer):
+        def tell(self, x, y, fit=True):
+            calls.append((x, y))
+            return super().tell(x, y, fit)
+
+    monkeypatch.setattr(skopt_search, "Optimizer", Spy)
+    return calls
+
+
+KINDS = {
+    "uniform": (tune.uniform(-2, 3), float, -2, 3, None),
+    "loguniform": (tune.loguniform(1e-4, 10), float, 1e-4, 10, None),
+    "quniform": (tune.quniform(0, 0.3, 0.1), float, 0, 0.3, 0.1),
+    "qloguniform": (tune.qloguniform(0.5, 4, 0.5), float, 0.5, 4, 0.5),
+    "randint": (tune.randint(-1, 4), int, -1, 3, 1),
+    "lograndint": (tune.lograndint(1, 9), int, 1, 8, 1),
+    "qrandint": (tune.qrandint(3, 20, 5), int, 5, 20, 5),
+    "qrandint of 1": (tune.qrandint(0, 4, 1), int, 0, 3, 1),
+    "qlograndint": (tune.qlograndint(2, 16, 2), int, 2, 16, 2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_stays_in_its_domain_and_reaches_both_ends(kind):
+    domain, number, lower, upper, step = KINDS[kind]
+    axis = Axis.of(("x",), domain)
+    values = [axis.decode(axis.native(x)) for x in axis.dimension().rvs(300, random_state=0)]
+    assert {type(value) for value in values} == {number}
+    assert min(values) >= lower
+    assert max(values) <= upper
+    assert [axis.decode(axis.native(end)) for end in axis.ends] == pytest.approx([lower, upper])
+    if step is not None:
+        assert all(value / step == pytest.approx(round(value / step)) for value in values)
+        assert {min(values), max(values)} == {lower, upper}
+    for value in values[:20]:
+        assert axis.decode(axis.encode(value)) == value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_finds_the_end_that_is_best(kind):
+    domain, _, lower, upper, _ = KINDS[kind]
+    searcher = SkOptSearch({"x": domain}, "loss", "max", n_initial_points=2, seed=0)
+    values = run(searcher, lambda config: float(config["x"]), 5)
+    assert max(values) == pytest.approx(upper, abs=0.02 * (upper - lower))
+
+
+def test_half_of_a_log_uniform_sample_lies_below_the_geometric_mean():
+    dimension = Axis.of(("x",), tune.loguniform(1e-4, 1)).dimension()
+    assert np.median(dimension.rvs(2000, random_state=0)) == pytest.approx(1e-2, rel=0.3)
+
+
+def test_choices_may_be_anything_and_the_model_learns_them():
+    choices = [None, [1, 2], {"width": 3}, math.sqrt, "text"]
+    searcher = SkOptSearch({"c": tune.choice(choices), "x": tune.uniform(0, 1)}, "loss", "min", None, 6, seed=0)
+    values = run(searcher, lambda config: config["x"] + 2 * (config["c"] != {"width": 3}), 12)
+    assert min(values) == pytest.approx(0, abs=0.05)
+    assert choices[2] == {"width": 3}
+
+
+def test_a_choice_is_handed_out_as_a_copy():
+    searcher = SkOptSearch({"c": tune.choice([[1], [1, 1]])}, "loss", "min", n_initial_points=1)
+    searcher.suggest("a")["c"].append("changed by the trial")
+    assert "changed by the trial" not in searcher.suggest("a")["c"]
+
+
+def test_spaces_nest_and_constants_stay():
+    space = {
+        "model": {"layers": [tune.randint(1, 5), 7], "a/b": tune.uniform(0, 1)},
+        "pair": (1, tune.choice("xy")),
+        "one": tune.randint(3, 4),
+        "constant": {"kept": None},
+    }
+    config = SkOptSearch(space, "loss", "min", seed=0).suggest("t")
+    assert config["model"]["layers"][0] in range(1, 5)
+    assert config["model"]["layers"][1] == 7
+    assert 0 <= config["model"]["a/b"] <= 1
+    assert config["pair"][1] in "xy"
+    assert config["one"] == 3
+    assert config["constant"] == {"kept": None}
+    assert list(config) == list(space)
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_designs_fill_the_space_without_repeats(design):
+    searcher = SkOptSearch({**LINE, "k": tune.randint(0, 4)}, "loss", "min", None, 8, design, seed=0)
+    points = [searcher.suggest(f"t{i}") for i in range(8)]
+    assert len({json.dumps(point) for point in points}) == 8
+    assert min(point["x"] for point in points) < 0.5 < max(point["x"] for point in points)
+
+
+def test_a_finite_space_is_covered_before_anything_repeats():
+    space = {"a": tune.randint(0, 3), "b": tune.choice("xyz")}
+    searcher = SkOptSearch(space, "loss", "min", n_initial_points=2, seed=0)
+    points = []
+    run(searcher, lambda config: points.append(json.dumps(config)) or 1.0, 11)
+    assert len(set(points[:9])) == 9
+    assert set(points[9:]) <= set(points[:9])
+
+
+def test_points_to_evaluate_come_first_then_the_whole_design():
+    space = {"x": tune.uniform(0, 1), "n": {"q": tune.quniform(0, 1, 0.25)}, "c": tune.choice(["a", "b"])}
+    points = [{"x": 0.5, "n": {"q": 0.3}, "c": "b"}, {"x": 1, "n": {"q": 1}, "c": "a", "ignored": 1}]
+    searcher = SkOptSearch(space, "loss", "min", points, n_initial_points=3, seed=0)
+    plain = SkOptSearch(space, "loss", "min", n_initial_points=3, seed=0)
+    assert searcher.suggest("0") == {"x": 0.5, "n": {"q": 0.25}, "c": "b"}
+    assert searcher.suggest("1") == {"x": 1.0, "n": {"q": 1.0}, "c": "a"}
+    assert [searcher.suggest(f"d{i}") for i in range(3)] == [plain.suggest(f"d{i}") for i in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        ({"x": 0.5}, "has no value for n/k"),
+        ({"x": 2.0, "n": {"k": 1}}, "x: 2.0 is not a number from 0 to 1"),
+        ({"x": "high", "n": {"k": 1}}, "x: 'high' is not a number"),
+        ({"x": 0.5, "n": {"k": "c"}}, "n/k: 'c' is not one of the choices"),
+    ],
+)
+def test_wrong_points_to_evaluate_are_named(point, message):
+    with pytest.raises(ValueError, match=message):
+        SkOptSearch({**LINE, "n": {"k": tune.choice([1, 2])}}, points_to_evaluate=[point])
+
+
+def test_running_trials_are_told_as_the_best_value_and_forgotten_when_done(monkeypatch):
+    calls = told(monkeypatch)
+    searcher = SkOptSearch(LINE, "loss", "max", n_initial_points=3, seed=0)
+    for i in range(3):
+        searcher.suggest(f"t{i}")
+    searcher.on_trial_complete("t0", {"loss": 1.0})
+    searcher.on_trial_complete("t1", {"loss": 5.0})
+    searcher.suggest("a")
+    searcher.suggest("b")
+    assert calls[0][1] == pytest.approx([math.sqrt(2), -math.sqrt(0.5), -math.sqrt(0.5)])
+    assert [len(values) for _, values in calls] == [3, 4]
+    assert calls[1][1][1] == calls[1][1][2] == calls[1][1][3] == min(calls[1][1])
+    for trial in ("t2", "a", "b"):
+        searcher.on_trial_complete(trial, {"loss": 2.0})
+    searcher.suggest("c")
+    assert len(calls[2][1]) == 5
+    assert len({round(value, 9) for value in calls[2][1]}) == 3
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e300, None, "missing", "error"])
+def test_failures_are_told_as_the_worst_value_whenever_they_came(monkeypatch, bad, mode):
+    calls = told(monkeypatch)
+    searcher = SkOptSearch(LINE, "loss", mode, n_initial_points=3, seed=0)
+    results = {None: None, "missing": {"other": 1.0}, "error": {"loss": 0.0}}
+    for i, value in enumerate([bad, 2.0, 4.0]):
+        searcher.suggest(f"t{i}")
+        result = results.get(value, {"loss": value})
+        searcher.on_trial_complete(f"t{i}", result, error=value == "error")
+    searcher.suggest("next")
+    values = calls[0][1]
+    assert np.isfinite(values).all()
+    assert values[0] == max(values) == values[{"min": 2, "max": 1}[mode]]
+    assert np.mean(values) == pytest.approx(0)
+    assert np.std(values) == pytest.approx(1)
+
+
+def test_without_any_success_it_goes_on_at_random(monkeypatch):
+    calls = told(monkeypatch)
+    searcher = SkOptSearch(LINE, "loss", "min", n_initial_points=2, seed=0)
+    points = []
+    run(searcher, lambda config: points.append(config["x"]) or math.nan, 6)
+    assert len(set(points)) == 6
+    assert not calls
+
+
+def test_equal_results_are_no_problem():
+    searcher = SkOptSearch(LINE, "loss", "min", n_initial_points=2, seed=0)
+    assert run(searcher, lambda config: 7.0, 6) == [7.0] * 6
+
+
+def test_the_units_of_the_metric_do_not_matter():
+    points = []
+    for unit in (1.0, 2.0**-20):
+        searcher = SkOptSearch(LINE, "loss", "min", n_initial_points=3, seed=0)
+        points.append(run(searcher, lambda config, unit=unit: unit * (config["x"] - 0.3) ** 2, 7))
+    assert [value * 2.0**-20 for value in points[0]] == pytest.approx(points[1], rel=1e-2, abs=1e-12)
+
+
+def test_a_trial_unknown_or_done_is_ignored_and_a_running_one_keeps_its_point():
+    searcher = SkOptSearch(LINE, "loss", "min", seed=0)
+    searcher.on_trial_complete("never suggested", {"loss": 1.0})
+    assert searcher.suggest("a") == searcher.suggest("a")
+    searcher.on_trial_complete("a", {"loss": 1.0})
+    searcher.on_trial_complete("a", {"loss": 2.0})
+    assert [value for _, value in searcher._observed] == [1.0]
+
+
+def test_restores_a_model_with_trials_running_into_a_searcher_of_other_options(tmp_path):
+    space = {**LINE, "f": tune.choice([lambda x: x, math.sin])}
+    searcher = SkOptSearch(space, "loss", "max", n_initial_points=3)
+    run(searcher, lambda config: config["x"], 5)
+    searcher.suggest("running")
+    searcher.save(str(tmp_path / "state"))
+    expected = [searcher.suggest(f"n{i}")["x"] for i in range(2)]
+    other = SkOptSearch(seed=9)
+    other.restore(str(tmp_path / "state"))
+    assert [other.suggest(f"n{i}")["x"] for i in range(2)] == expected
+    other.on_trial_complete("running", {"loss": 0.5})
+    assert "running" not in other._pending
+
+
+def test_another_seed_gives_another_search():
+    first, second = (SkOptSearch(LINE, "loss", "min", seed=seed).suggest("t") for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        (tune.sample_from(lambda spec: 1), "a/b: a Function domain .* use tune.uniform"),
+        (tune.randn(0, 1), "a/b: a Float domain with Normal sampling"),
+        (tune.qrandn(0, 1, 0.5), "a/b: a Float domain with Normal sampling"),
+        (tune.grid_search([1, 2]), "a/b: grid_search .* use tune.choice"),
+        (tune.choice([{"c": tune.uniform(0, 1)}, 2]), "a/b: the choice .* is itself to be searched"),
+        (tune.choice([]), "a/b: .* at least one value"),
+        (tune.uniform(1, 0), r"a/b: the Float domain \(1, 0\) is empty"),
+        (tune.qrandint(6, 9, 5), "a/b: .* empty of multiples of 5"),
+    ],
+)
+def test_what_cannot_be_searched_is_named(domain, message):
+    with pytest.raises(ValueError, match=message):
+        SkOptSearch().set_search_properties("loss", "min", {**LINE, "a": {"b": domain}})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_initial_points": 0}, "n_initial_points is 0"),
+        ({"initial_design": "spiral"}, "'spiral'; it must be one of lhs"),
+        ({"mode": "best"}, "mode is 'best'"),
+        ({"space": {"a": 1, "b": tune.randint(2, 3)}}, "'a', 'b' has nothing to search"),
+        ({"space": {}}, "nothing to search"),
+    ],
+)
+def test_wrong_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        SkOptSearch(**options)
+
+
+def test_a_space_of_its_own_takes_the_metric_of_tune_but_not_its_space():
+    searcher = SkOptSearch(LINE, seed=0)
+    with pytest.raises(RuntimeError, match="metric None and mode None"):
+        searcher.suggest("t")
+    assert not searcher.set_search_properties("loss", "max", SPACE)
+    assert (searcher.metric, searcher.mode) == ("loss", "max")
+    assert set(searcher.suggest("t")) == {"x"}
+    with pytest.raises(RuntimeError, match="has no space"):
+        SkOptSearch(metric="loss", mode="min").suggest("t")
+
+
+def test_searches_what_an_stn_search_leaves_to_it():
+    searcher = stn.STNSearch(online=["rate"], outer=SkOptSearch(n_initial_points=2, seed=0))
+    searcher.set_search_properties("loss", "min", SPACE, num_samples=3)
+    for i in range(3):
+        config = searcher.suggest(f"t{i}")
+        assert 1e-4 <= config["lr"] <= 1
+        searcher.on_trial_complete(f"t{i}", {"loss": config["lr"], "scale/rate": 0.5})
+
+
+@pytest.mark.parametrize("own_space", [False, True])
+def test_runs_in_a_tuner(ray_session, tmp_path, own_space):
+    def train(config):
+        tune.report({"loss": config["x"] + config["n"]["k"], "text": config["text"]})
+
+    space = {**LINE, "n": {"k": tune.randint(0, 3)}, "text": "constant"}
+    goal = {"metric": "loss", "mode": "min"}
+    options = {"space": space, **goal} if own_space else {}
+    searcher = SkOptSearch(n_initial_points=2, seed=0, **options)
+    tuner = tune.Tuner(
+        train,
+        param_space={} if own_space else space,
+        tune_config=tune.TuneConfig(
+            search_alg=ConcurrencyLimiter(searcher, max_concurrent=1),
+            num_samples=3,
+            reuse_actors=True,
+            **({} if own_space else goal),
+        ),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+    )
+    results = tuner.fit()
+    assert len(results) == 3
+    assert not results.errors
+    assert all(result.metrics["text"] == "constant" for result in results)
+    assert [value for _, value in searcher._observed] == [result.metrics["loss"] for result in results]
+
+
+def branin(config):
+    x, y = config["x"], config["y"]
+    bowl = y - 5.1 * x**2 / (4 * math.pi**2) + 5 * x / math.pi - 6
+    return bowl**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(x) + 10 - 0.397887
+
+
+def test_beats_random_search_on_branin():
+    space = {"x": tune.uniform(-5, 10), "y": tune.uniform(0, 15)}
+    guided, blind = [], []
+    for seed in range(3):
+        guided.append(min(run(SkOptSearch(space, "loss", "min", seed=seed), branin, 30)))
+        random = np.random.default_rng(seed)
+        blind.append(min(branin({"x": random.uniform(-5, 10), "y": random.uniform(0, 15)}) for _ in range(30)))
+    assert statistics.median(guided) < 0.2 * statistics.median(blind)
