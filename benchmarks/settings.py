@@ -12,8 +12,8 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import tomllib
 from ray import tune
 
+from stn_tune.config import STNOptions
 from stn_tune.space import HyperSpace, SpaceError
-from stn_tune.trainable import STNOptions
 
 PRESETS = Path(__file__).with_name("presets.toml")
 S = TypeVar("S")

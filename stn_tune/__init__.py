@@ -2,6 +2,7 @@
 
 from stn_tune import nn
 from stn_tune.checkpoint import CheckpointError
+from stn_tune.config import STNOptions, hyper_from_config
 from stn_tune.hyper import Fixed, Hyper, HyperSample
 from stn_tune.nn import augment
 from stn_tune.nn.convert import ConversionError, describe, fix, self_tune
@@ -9,7 +10,7 @@ from stn_tune.schedule import Schedule, ScheduleError
 from stn_tune.search import STNSearch
 from stn_tune.space import HyperSpace, SpaceError, positive, real
 from stn_tune.task import Loaders, Task
-from stn_tune.trainable import FixedTrainable, STNOptions, STNTrainable, hyper_from_config
+from stn_tune.trainable import FixedTrainable, STNTrainable
 from stn_tune.training import NonFiniteError
 from stn_tune.tuner import SelfTuner, UnusedError
 

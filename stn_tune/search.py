@@ -17,9 +17,9 @@ from ray.tune.search.sample import Domain
 from ray.tune.search.variant_generator import generate_variants
 
 from stn_tune.checkpoint import plain
+from stn_tune.config import RESERVED, STNOptions
 from stn_tune.hyper import Hyper, unknown_name
 from stn_tune.space import HyperSpace, SpaceError
-from stn_tune.trainable import RESERVED, STNOptions
 
 PathLike = tuple[Any, ...]
 
@@ -35,7 +35,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         outer: any Tune searcher for everything else; random search when None.
         init: initial values of online hyperparameters; the middle of the domain where not given.
         seed: of the random search, and of the first trial; later trials count on from it.
-        stn_options: see :class:`stn_tune.trainable.STNOptions`.
+        stn_options: see :class:`stn_tune.STNOptions`.
 
     >>> from ray import tune
     >>> search = STNSearch(online=["dropout", "augment/*"], outer=None, init={"dropout": 0.05})
