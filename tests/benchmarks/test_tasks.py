@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import benchmarks
 import stn_tune as stn
 from benchmarks.data import Corpus
 from benchmarks.settings import LanguageSettings, load
@@ -200,3 +201,4 @@ def test_the_paper_preset_runs_at_full_size(name):
 
 def test_the_names_of_the_tasks():
     assert list(TASKS) == ["ptb", "cifar10", "pydoc", "digits"]
+    assert benchmarks.TASKS is TASKS
