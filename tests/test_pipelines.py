@@ -28,7 +28,7 @@ def test_a_plain_script_becomes_self_tuned_in_ten_lines():
 
 @pytest.mark.usefixtures("ray_session")
 def test_both_scripts_run(tmp_path):
-    before = pipeline_before.main(str(tmp_path / "before"), num_samples=2, epochs=2)
+    before = pipeline_before.main(str(tmp_path / "before"), num_samples=1, epochs=1)
     after = pipeline_after.main(str(tmp_path / "after"), num_samples=2, epochs=2)
     assert not before.errors
     assert not after.errors

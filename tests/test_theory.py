@@ -129,7 +129,7 @@ class Linear(nn.Module):
         return self.layer(x).squeeze(-1)
 
 
-def alternate(space, init, loss, data, steps: int = 6000, batch: int = 60, hyper_lr: float = 0.01) -> stn.SelfTuner:
+def alternate(space, init, loss, data, steps: int = 4500, batch: int = 60, hyper_lr: float = 0.01) -> stn.SelfTuner:
     """An STN of linear regression; the training batch is the whole set, repeated so that each λ+ε sees it."""
     hyper = stn.Hyper(space, init=init, scale=0.5, tune_scale=False).double()
     model = stn.self_tune(Linear(data["train"][0].shape[1]).double(), hyper)
@@ -196,7 +196,7 @@ def test_augmentation_hyperparameters_find_the_known_best(kind: str, start: str)
     best = min(grid, key=valid_loss)
     init = 0.25 if start == "low" else 2.25
     assert abs(best - init) > 0.3
-    tuner = alternate({"noise": domain}, {"noise": init}, loss, data, steps=4000, batch=512)
+    tuner = alternate({"noise": domain}, {"noise": init}, loss, data, steps=3000, batch=512)
     found = tuner.hyper.values_now()["noise"]
     assert abs(found - best) < 0.3 * abs(init - best) + (0.125 if kind == "discrete" else 0), (found, best)
     assert valid_loss(found) < 1.02 * valid_loss(best)

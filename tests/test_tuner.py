@@ -301,13 +301,18 @@ def test_six_epochs_equal_three_and_three_in_a_fresh_process(tmp_path: Path):
     """Bit for bit: losses, λ and σ."""
     job = Path(__file__).with_name("resume_job.py")
 
-    def run(*arguments: str) -> list[str]:
-        command = [sys.executable, str(job), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    def start(*arguments: str) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, str(job), *arguments], stdout=subprocess.PIPE, text=True)
 
-    whole = run("6")
-    first = run("3", "--save", str(tmp_path / "state.pt"))
-    second = run("3", "--load", str(tmp_path / "state.pt"))
+    def lines(process: subprocess.Popen) -> list[str]:
+        output, _ = process.communicate()
+        assert process.returncode == 0
+        return output.splitlines()
+
+    uninterrupted = start("6")
+    first = lines(start("3", "--save", str(tmp_path / "state.pt")))
+    second = lines(start("3", "--load", str(tmp_path / "state.pt")))
+    whole = lines(uninterrupted)
     assert len(whole) == 6
     assert len(set(whole)) == 6
     assert first + second == whole
