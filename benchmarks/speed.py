@@ -114,7 +114,7 @@ def limits(tuned: float, plain: float) -> dict[str, float]:
     whole = 3 * (tuned + plain)
     return {
         "weight": 3 * (2 * tuned + plain) / whole,
-        "weight, one ε per batch": 1.0,
+        "weight, one ε": 1.0,
         "hyper": 2 * (2 * tuned + plain) / whole,
         "hyper, one λ": (3 * tuned + 2 * plain) / whole,
     }
@@ -167,7 +167,9 @@ def lstm(vocabulary: int, hidden: int, batch: int, time_steps: int, lr: float) -
             limit["hyper, one λ"],
             0.85,
         ),
-        Case("ST-LSTM weight step, one ε per batch", lambda: shared.train_step(loss, words), 1.0, 1.10),
+        Case(
+            "ST-LSTM weight step, one ε per batch", lambda: shared.train_step(loss, words), limit["weight, one ε"], 1.10
+        ),
     ]
     return plain_step(plain, optimizer, loss, words, 0.25), cases
 
@@ -195,7 +197,9 @@ def cnn(channels: tuple[int, ...], hidden: int, batch: int) -> tuple[Step, list[
     cases = [
         Case("ST-CNN weight step, ε per example", lambda: example.train_step(loss, data), limit["weight"], 1.95),
         Case("ST-CNN hyperparameter step", lambda: example.valid_step(loss, data), limit["hyper"], 1.10),
-        Case("ST-CNN weight step, one ε per batch", lambda: shared.train_step(loss, data), 1.0, 1.35),
+        Case(
+            "ST-CNN weight step, one ε per batch", lambda: shared.train_step(loss, data), limit["weight, one ε"], 1.35
+        ),
     ]
     return plain_step(plain, optimizer, loss, data, None), cases
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from stn_tune.hyper import Hyper
+from stn_tune.hyper import Hyper, nearest
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config
-from stn_tune.tuner import Draw
+from stn_tune.tuner import Draw, check_settings
 
 RESERVED = "stn"
 """The key of a trial's config under which STNSearch leaves the online space and its options."""
@@ -18,7 +17,7 @@ RESERVED = "stn"
 
 @dataclass(frozen=True)
 class STNOptions:
-    """What an STN needs beside task and space; plain JSON. The paper's choices are in DESIGN and the presets."""
+    """What an STN needs beside task and space; plain JSON. The paper's choices are the benchmark's presets."""
 
     init: Mapping[str, float] = field(default_factory=dict)
     scale: float | Mapping[str, float] = 0.5
@@ -38,26 +37,32 @@ class STNOptions:
     valid_draw: Draw | None = None
 
     def __post_init__(self) -> None:
-        least = {"train_steps": 1, "valid_steps": 0, "warmup": 0, "warmup_steps": 0, "entropy_weight": 0}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
+        check_settings(
+            train_steps=self.train_steps,
+            valid_steps=self.valid_steps,
+            warmup_steps=self.warmup_steps,
+            entropy_weight=self.entropy_weight,
+            train_draw=self.train_draw,
+            valid_draw=self.valid_draw,
+        )
+        if not self.warmup >= 0:
+            raise ValueError(f"warmup is {self.warmup}; it must be at least 0")
         for name in ("hyper_lr", "scale_lr"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
-        for name in ("train_draw", "valid_draw"):
-            if getattr(self, name) not in (None, "example", "batch", "mean"):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be 'example', 'batch' or 'mean'")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> STNOptions:
         known = [f.name for f in fields(cls)]
         for name in options:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f": did you mean {near[0]}?" if near else ""
-                raise TypeError(f"{name} is not an option of STN (there are {', '.join(known)}){hint}")
+                raise TypeError(f"{name} is not an option of STN (there are {', '.join(known)}){nearest(name, known)}")
         return cls(**options)
+
+    @classmethod
+    def from_config(cls, config: Config, options: Mapping[str, Any]) -> STNOptions:
+        """``options``, with those that :class:`STNSearch` left in the trial's config in front."""
+        return cls.of({**options, **config.get(RESERVED, {}).get("options", {})})
 
 
 def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | None = None, **stn_options: Any) -> Hyper:
@@ -71,7 +76,7 @@ def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | No
         space = HyperSpace.from_json(reserved["space"])
     elif space is None:
         raise TypeError("nothing is tuned online: pass space={...}, or search with STNSearch(online=[...])")
-    options = STNOptions.of({**stn_options, **reserved.get("options", {})})
+    options = STNOptions.from_config(config, stn_options)
     values = flat(config)
     return Hyper(
         space,

@@ -61,9 +61,13 @@ class Named(Mapping[str, Value]):
 def unknown_name(name: str, known: Iterable[str]) -> str:
     """``"dropot is not a hyperparameter here (there are dropout, lr): did you mean dropout?"``"""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f": did you mean {near[0]}?" if near else ""
-    return f"{name} is not a hyperparameter here (there are {', '.join(names) or 'none'}){hint}"
+    return f"{name} is not a hyperparameter here (there are {', '.join(names) or 'none'}){nearest(name, names)}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """``": did you mean dropout?"``, or nothing where no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f": did you mean {near[0]}?" if near else ""
 
 
 class HyperSample(Mapping[str, Value]):

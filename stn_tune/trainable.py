@@ -270,13 +270,12 @@ class STNTrainable(TaskTrainable):
         return cls._of(task, space=space, options=stn_options, steps_per_iteration=steps_per_iteration)
 
     def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
-        reserved = config.get(RESERVED, {})
-        if not reserved and self.space is None:
+        if RESERVED not in config and self.space is None:
             raise TypeError(
                 f"nothing is tuned online: pass space={{...}} to STNTrainable.of({type(self._task).__name__}, ...), or "
                 f"search with STNSearch(online=[...])"
             )
-        options = STNOptions.of({**self.options, **reserved.get("options", {})})
+        options = STNOptions.from_config(config, self.options)
         self._warmup = options.warmup
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
         model = self._task.convert(model, hyper)

@@ -59,14 +59,14 @@ class SelfTuner(Trainer):
         batch_size: Callable[[Batch], int] = batch_size,
     ):
         super().__init__(model, optimizer, clip, batch_size)
-        for option, number, least in [
-            ("train_steps", train_steps, 1),
-            ("valid_steps", valid_steps, 0),
-            ("warmup_steps", warmup_steps, 0),
-            ("entropy_weight", entropy_weight, 0),
-        ]:
-            if not number >= least:
-                raise ValueError(f"{option} is {number}; it must be at least {least}")
+        check_settings(
+            train_steps=train_steps,
+            valid_steps=valid_steps,
+            warmup_steps=warmup_steps,
+            entropy_weight=entropy_weight,
+            train_draw=train_draw,
+            valid_draw=valid_draw,
+        )
         _check_conversion(model, hyper, optimizer)
         self.hyper = hyper.to(next(model.parameters()).device)
         self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=hyper_lr)
@@ -77,9 +77,6 @@ class SelfTuner(Trainer):
         self.valid_draw: Draw = valid_draw or ("example" if hyper.tune_scale or hyper.direct else "mean")
         if hyper.direct and self.valid_draw == "mean":
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
-        for option, draw in [("train_draw", self.train_draw), ("valid_draw", self.valid_draw)]:
-            if draw not in ("example", "batch", "mean"):
-                raise ValueError(f"{option} is {draw!r}; it must be 'example', 'batch' or 'mean'")
         self._read: set[str] = set()
         self._history: list[tuple[int, list[float], list[float]]] = []
         self._record()
@@ -206,6 +203,29 @@ class SelfTuner(Trainer):
 
     def _optimizers(self) -> list[Optimizer]:
         return [self.optimizer, self.hyper_optimizer, self.scale_optimizer]
+
+
+def check_settings(
+    *,
+    train_steps: int,
+    valid_steps: int,
+    warmup_steps: int,
+    entropy_weight: float,
+    train_draw: Draw,
+    valid_draw: Draw | None,
+) -> None:
+    """Raises for settings of Algorithm 1 that make no sense; they can be checked long before there is a model."""
+    for option, number, least in [
+        ("train_steps", train_steps, 1),
+        ("valid_steps", valid_steps, 0),
+        ("warmup_steps", warmup_steps, 0),
+        ("entropy_weight", entropy_weight, 0),
+    ]:
+        if not number >= least:
+            raise ValueError(f"{option} is {number}; it must be at least {least}")
+    for option, draw in [("train_draw", train_draw), ("valid_draw", valid_draw or "example")]:
+        if draw not in ("example", "batch", "mean"):
+            raise ValueError(f"{option} is {draw!r}; it must be 'example', 'batch' or 'mean'")
 
 
 def _check_conversion(model: nn.Module, hyper: Hyper, optimizer: Optimizer) -> None:
