@@ -250,6 +250,23 @@ def test_restores_a_model_with_trials_running_into_a_searcher_of_other_options(t
     assert "running" not in other._pending
 
 
+def test_restores_points_to_evaluate_and_design_that_are_still_to_come(tmp_path):
+    space = {**LINE, "lr": tune.loguniform(1e-4, 1), "k": tune.randint(0, 9)}
+    points = [{"x": 0.25, "lr": 0.1, "k": k} for k in (3, 7)]
+    searcher = SkOptSearch(space, "loss", "min", points, n_initial_points=3, seed=0)
+    searcher.suggest("running")
+    searcher.save(str(tmp_path / "state"))
+    other = SkOptSearch()
+    other.restore(str(tmp_path / "state"))
+    expected, found = [], []
+    for each, configs in ((searcher, expected), (other, found)):
+        run(each, lambda config, configs=configs: configs.append(config) or config["x"], 3)
+        each.on_trial_complete("running", {"loss": 0.25})
+        run(each, lambda config, configs=configs: configs.append(config) or config["x"], 3)
+    assert found == expected
+    assert found[0] == points[1]
+
+
 def test_another_seed_gives_another_search():
     first, second = (SkOptSearch(LINE, "loss", "min", seed=seed).suggest("t") for seed in (0, 1))
     assert first != second

@@ -1,0 +1,242 @@
+"""METHODS: how each tuner is run on a problem. One small function each; a new method is one function and one line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
+
+import stn_tune as stn
+from baselines.points import GridSearch, RandomSearch
+from baselines.population import LimitedPB2, LimitedPBT
+from baselines.skopt_search import SkOptSearch
+
+Values = Mapping[str, float]
+
+
+class Problem(Protocol):
+    """What a method has to know: one task, one space, one set of rules of training."""
+
+    task: stn.Task
+    space: Mapping[str, Any]
+    """What is tuned, as Tune domains."""
+    initial: Values
+    """Where the STN starts; also the value of every hyperparameter that is not tuned."""
+    levels: Mapping[str, Sequence[float]]
+    """The grid's values of each hyperparameter."""
+    lr: float
+    grid_order: str
+    stn_options: Mapping[str, Any]
+
+    def fixed(self, **options: Any) -> type[stn.FixedTrainable]: ...
+
+    def self_tuned(self, **options: Any) -> type[stn.STNTrainable]: ...
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an earlier method of the same run and seed has found."""
+
+    best: Values
+    """The values with the lowest validation loss."""
+    final: Values
+    """The values at the end of that trial."""
+    schedule: stn.Schedule | None = None
+    greedy: stn.Schedule | None = None
+    """At every epoch the values whose trial was the best at that epoch."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A problem at one seed, with a number of trials that may run at once."""
+
+    problem: Problem
+    seed: int
+    workers: int
+    found: Mapping[str, Found] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What ``tune.Tuner`` is given."""
+
+    trainable: type
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Domains, grids and values, over the problem's initial values."""
+    search: Searcher | None = None
+    scheduler: Any = None
+    samples: int = -1
+    metric: str = "best_val_loss"
+    keep: int = 1
+    """Checkpoints to keep per trial."""
+
+
+@dataclass(frozen=True)
+class Method:
+    plan: Callable[[Setting], Plan]
+    summary: str
+    needs: str | None = None
+    """The method of the same run whose results this one builds on."""
+
+
+def grid(s: Setting) -> Plan:
+    levels = {name: tune.grid_search(list(s.problem.levels[name])) for name in s.problem.space}
+    order = None if s.problem.grid_order == "tune" else s.seed
+    return Plan(s.problem.fixed(), levels, GridSearch(order))
+
+
+def random(s: Setting) -> Plan:
+    return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed))
+
+
+def bayes(s: Setting) -> Plan:
+    search = SkOptSearch(n_initial_points=3, seed=s.seed)
+    return Plan(s.problem.fixed(), s.problem.space, search)
+
+
+def self_tuning(s: Setting) -> Plan:
+    return Plan(s.problem.self_tuned(), samples=1)
+
+
+def hybrid(s: Setting) -> Plan:
+    lr = s.problem.lr
+    options = {key: value for key, value in s.problem.stn_options.items() if key != "init"}
+    initial = {name: s.problem.initial[name] for name in s.problem.space}
+    outer = SkOptSearch(n_initial_points=3, seed=s.seed, points_to_evaluate=[{"lr": lr}])
+    search = stn.STNSearch(online=list(s.problem.space), outer=outer, init=initial, seed=s.seed, **options)
+    config = {**s.problem.space, "lr": tune.loguniform(lr / 10, lr * 3)}
+    return Plan(stn.STNTrainable.of(s.problem.task), config, search)
+
+
+def _optuna(s: Setting, sampler: str) -> Plan:
+    import optuna
+    from ray.tune.search.optuna import OptunaSearch
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    search = OptunaSearch(sampler=getattr(optuna.samplers, sampler)(seed=s.seed))
+    return Plan(s.problem.fixed(), s.problem.space, search)
+
+
+def tpe(s: Setting) -> Plan:
+    return _optuna(s, "TPESampler")
+
+
+def gp(s: Setting) -> Plan:
+    return _optuna(s, "GPSampler")
+
+
+def asha(s: Setting) -> Plan:
+    halving = ASHAScheduler(time_attr="training_iteration", grace_period=4, reduction_factor=3, max_t=1000)
+    return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed), halving)
+
+
+POPULATION, INTERVAL = 4, 3
+"""Members of a population at least, and the epochs between their perturbations."""
+
+
+def pbt(s: Setting) -> Plan:
+    scheduler = LimitedPBT(
+        workers=s.workers,
+        time_attr="training_iteration",
+        perturbation_interval=INTERVAL,
+        hyperparam_mutations=dict(s.problem.space),
+    )
+    return _population(s, scheduler)
+
+
+def pb2(s: Setting) -> Plan:
+    bounds = {}
+    for name, domain in s.problem.space.items():
+        integer = type(domain).__name__ == "Integer"  # PB2 cuts off decimals: the last value needs room above it
+        bounds[name] = [domain.lower, domain.upper - (1e-3 if integer else 0)]
+    scheduler = LimitedPB2(
+        workers=s.workers,
+        time_attr="training_iteration",
+        perturbation_interval=INTERVAL,
+        hyperparam_bounds=bounds,
+    )
+    return _population(s, scheduler)
+
+
+def _population(s: Setting, scheduler: Any) -> Plan:
+    members = max(POPULATION, s.workers)
+    random_search = tune.search.basic_variant.BasicVariantGenerator(random_state=s.seed)
+    return Plan(
+        s.problem.fixed(), s.problem.space, random_search, scheduler, samples=members, metric="val_loss", keep=members
+    )
+
+
+def fixed(s: Setting) -> Plan:
+    return Plan(s.problem.fixed(), samples=1)
+
+
+def final(s: Setting) -> Plan:
+    return Plan(s.problem.fixed(), s.found["stn"].final, samples=1)
+
+
+def replay(s: Setting) -> Plan:
+    return Plan(s.problem.fixed(schedule=s.found["stn"].schedule), samples=1)
+
+
+def greedy(s: Setting) -> Plan:
+    return Plan(s.problem.fixed(schedule=s.found["grid"].greedy), samples=1)
+
+
+def gaussian(s: Setting) -> Plan:
+    return _perturbed(s, partial(gaussian_noise, std=0.05, seed=s.seed))
+
+
+def sinusoid(s: Setting) -> Plan:
+    return _perturbed(s, partial(sinusoid_noise, amplitude=0.1, period=1200))
+
+
+def _perturbed(s: Setting, noise: Callable[[int], float]) -> Plan:
+    centre = {name: s.found["grid"].best[name] for name in s.problem.space}
+    schedule = partial(perturbed, centre=centre, space=stn.HyperSpace(s.problem.space), noise=noise)
+    return Plan(s.problem.fixed(schedule=schedule), centre, samples=1)
+
+
+def perturbed(step: int, *, centre: Values, space: stn.HyperSpace, noise: Callable[[int], float]) -> dict[str, float]:
+    """``centre`` with noise on every continuous value, kept inside its domain."""
+    values = dict(centre)
+    for name in values:
+        if not space.transform(name).discrete:
+            lower, upper = space.transform(name).ends
+            values[name] = min(max(values[name] + noise(step), lower), upper)
+    return values
+
+
+def gaussian_noise(step: int, *, std: float, seed: int) -> float:
+    """Drawn anew at every step, and the same whenever that step is done again."""
+    return float(std * np.random.default_rng([seed, step]).standard_normal())
+
+
+def sinusoid_noise(step: int, *, amplitude: float, period: int) -> float:
+    return amplitude * math.sin(2 * math.pi * step / period)
+
+
+METHODS: dict[str, Method] = {
+    "stn": Method(self_tuning, "a self-tuning network: one training run"),
+    "grid": Method(grid, "grid search over the preset's levels, in an order shuffled by the seed"),
+    "random": Method(random, "random search"),
+    "bayes": Method(bayes, "Bayesian optimisation: a Gaussian process with expected improvement (scikit-optimize)"),
+    "tpe": Method(tpe, "tree-structured Parzen estimator (Optuna's default)"),
+    "gp": Method(gp, "Gaussian process (Optuna)"),
+    "asha": Method(asha, "random search with asynchronous successive halving"),
+    "pbt": Method(pbt, "population-based training"),
+    "pb2": Method(pb2, "population-based bandits"),
+    "hybrid": Method(hybrid, "self-tuning networks, with Bayesian optimisation of their learning rate"),
+    "fixed": Method(fixed, "no tuning: the values at which the STN starts"),
+    "final": Method(final, "the values at which stn ended, fixed from the beginning", needs="stn"),
+    "replay": Method(replay, "a plain network along the schedule that stn found", needs="stn"),
+    "greedy": Method(greedy, "a plain network along the grid's best values of each epoch", needs="grid"),
+    "gaussian": Method(gaussian, "the grid's best values with Gaussian noise", needs="grid"),
+    "sinusoid": Method(sinusoid, "the grid's best values with a sinusoid added", needs="grid"),
+}

@@ -1,0 +1,82 @@
+"""What each method hands to Tune, and the noise and the values that some of them add."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ray import tune
+
+import stn_tune as stn
+from baselines import METHODS, Found, Setting
+from baselines.methods import gaussian_noise, perturbed, sinusoid_noise
+from benchmarks.tasks import problem
+
+NAMES = ("fc1_dropout", "cutout_length")
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    p = problem("digits", "smoke", tuned=NAMES)
+    schedule = stn.Schedule(p.space, [0, 10], {"fc1_dropout": [0.05, 0.3], "cutout_length": [1, 2]})
+    values = {"fc1_dropout": 0.4, "cutout_length": 2}
+    found = Found(best=values, final={"fc1_dropout": 0.6, "cutout_length": 3}, schedule=schedule, greedy=schedule)
+    return Setting(p, seed=3, workers=2, found={"stn": found, "grid": found})
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_searches_the_problems_space_and_no_other(name, setting):
+    plan = METHODS[name].plan(setting)
+    searched = {key for key, value in plan.config.items() if not isinstance(value, (int, float))}
+    assert searched <= {*NAMES, "lr"}
+    assert ("lr" in searched) == (name == "hybrid")
+    kind = stn.STNTrainable if name in ("stn", "hybrid") else stn.FixedTrainable
+    assert issubclass(plan.trainable, kind)
+    assert METHODS[name].summary
+
+
+def test_the_domains_are_the_same_for_every_search(setting):
+    for name in ("random", "bayes", "tpe", "gp", "asha", "pbt", "pb2"):
+        config = METHODS[name].plan(setting).config
+        assert {k: stn.HyperSpace({k: v}) for k, v in config.items()} == {
+            k: stn.HyperSpace({k: v}) for k, v in setting.problem.space.items()
+        }
+
+
+def test_the_grid_has_the_presets_levels(setting):
+    config = METHODS["grid"].plan(setting).config
+    assert config["cutout_length"] == tune.grid_search([0, 2, 4])
+
+
+def test_methods_that_build_on_others_use_what_these_found(setting):
+    assert METHODS["final"].plan(setting).config == {"fc1_dropout": 0.6, "cutout_length": 3}
+    assert METHODS["replay"].plan(setting).trainable.schedule(10) == {"fc1_dropout": 0.3, "cutout_length": 2}
+    noisy = METHODS["gaussian"].plan(setting).trainable.schedule
+    assert noisy(1)["fc1_dropout"] != noisy(2)["fc1_dropout"]
+    assert noisy(1)["cutout_length"] == 2
+    assert {name for name, method in METHODS.items() if method.needs} == {
+        "final", "replay", "greedy", "gaussian", "sinusoid"
+    }  # fmt: skip
+
+
+def test_gaussian_noise_has_the_papers_spread_and_repeats():
+    draws = np.array([gaussian_noise(step, std=0.05, seed=1) for step in range(4000)])
+    assert draws.std() == pytest.approx(0.05, rel=0.05)
+    assert draws.mean() == pytest.approx(0.0, abs=0.003)
+    assert gaussian_noise(7, std=0.05, seed=1) == draws[7]
+    assert gaussian_noise(7, std=0.05, seed=2) != draws[7]
+
+
+def test_sinusoid_noise_has_amplitude_and_period():
+    values = [sinusoid_noise(step, amplitude=0.1, period=1200) for step in range(2400)]
+    assert max(values) == pytest.approx(0.1)
+    assert values[300] == pytest.approx(0.1)
+    assert values[:1200] == pytest.approx(values[1200:], abs=1e-12)
+
+
+def test_perturbed_values_stay_in_their_domain():
+    space = stn.HyperSpace({"rate": tune.uniform(0, 0.75), "holes": tune.randint(0, 5)})
+    assert perturbed(0, centre={"rate": 0.7, "holes": 3}, space=space, noise=lambda step: 0.2) == {
+        "rate": 0.75,
+        "holes": 3,
+    }
+    assert perturbed(0, centre={"rate": 0.1, "holes": 3}, space=space, noise=lambda step: -0.2)["rate"] == 0.0
