@@ -1,0 +1,41 @@
+"""METHOD_ORDER: the one order and the one set of titles that figures, tables and reports use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+TITLES = {
+    "stn": "STN",
+    "grid": "grid search",
+    "random": "random search",
+    "bayes": "Bayesian optimisation",
+    "tpe": "TPE",
+    "gp": "GP (Optuna)",
+    "asha": "ASHA",
+    "pbt": "PBT",
+    "pb2": "PB2",
+    "hybrid": "STN + search",
+    "fixed": "initial values, fixed",
+    "final": "final STN values, fixed",
+    "replay": "STN schedule replayed",
+    "gaussian": "Gaussian noise",
+    "sinusoid": "sinusoid noise",
+}
+METHOD_ORDER = tuple(TITLES)
+
+
+def position(label: str) -> tuple[int, str]:
+    """The sorting key of a method's label; a variant (``"stn start=0.3"``) follows its method."""
+    method = label.split(" ", 1)[0]
+    return (METHOD_ORDER.index(method) if method in TITLES else len(METHOD_ORDER), label)
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """The distinct labels: those of :data:`METHOD_ORDER` first, then by the alphabet."""
+    return sorted(set(labels), key=position)
+
+
+def title(label: str) -> str:
+    """The label as people read it: ``"bayes"`` is "Bayesian optimisation"."""
+    method, *variant = label.split(" ", 1)
+    return " ".join([TITLES.get(method, method), *variant])

@@ -1,0 +1,135 @@
+"""The figures, by name: ``FIGURES[name](frame, config)`` draws one, or raises ``NotThere`` with what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from stn_tune.analysis import plots_grid, plots_schedules, plots_search, plots_sensitivity
+from stn_tune.analysis.curves import Curves, curves
+from stn_tune.analysis.labels import literal, method_title, metric_title, parse
+from stn_tune.analysis.order import in_order
+from stn_tune.analysis.style import (
+    CUT,
+    GREY,
+    Draw,
+    End,
+    NotThere,
+    asks_for_log,
+    label_ends,
+    method_lines,
+    new_figure,
+    styled,
+    zoom,
+)
+from stn_tune.analysis.style import save as save
+
+MOST_LINES = 12
+"""With more labels than this, variants such as "stn start=0.3" are left to the figures that are about them."""
+
+AXES = {
+    "compute_s": "compute (seconds, all workers and set-up counted)",
+    "elapsed_s": "wall-clock time since the experiment began (seconds)",
+    "epochs": "epochs trained, over all trials",
+}
+
+
+def draw_curves(curves: Curves, ax: Any = None, ylabel: str | None = None) -> Any:
+    """Draws the best value so far of each method with its band; returns the axes, new ones of pyplot by default."""
+    if ax is None:
+        from matplotlib import pyplot as plt
+
+        ax = plt.subplots(figsize=(7.2, 4.0), layout="constrained")[1]
+    data, n = curves.data, curves.n
+    if data.empty:
+        raise NotThere("; ".join(curves.notes) or f"no finite {curves.metric}")
+    same = len(set(n.values())) == 1
+    lines = method_lines(n)
+    ends = []
+    for method in in_order(n):
+        part, line = data[data["method"] == method], lines[method]
+        look = {"color": line.colour, "ls": line.dash, "lw": 2.2 if method == "stn" else 1.6}
+        ax.step(part["x"], part["center"], where="post", label=method_title(method), **look)
+        if n[method] > 1:
+            ax.fill_between(part["x"], part["low"], part["high"], step="post", color=line.colour, alpha=0.15, lw=0)
+        text = method_title(method) if same else f"{method_title(method)} (n = {n[method]})"
+        ends.append(End(part["x"].iloc[-1], part["center"].iloc[-1], text, line))
+    about = [curves.interval + (f", n = {max(n.values())} seeds" if same else ", n seeds")]
+    if max(n.values()) == 1:
+        about = ["one seed each, so no band"]
+    if asks_for_log(data["center"]):
+        ax.set_yscale("log")
+    elif zoom(ax, data["x"], data[["low", "center", "high"]], curves.mode):
+        about.append(CUT)
+    if _settles_at_once(data):
+        ax.set_xscale("log")
+    ax.set_xlabel(AXES[curves.x])
+    ax.set_ylabel(ylabel or f"best {literal(curves.metric.replace('_', ' '))}")
+    ax.set_title(
+        "\n".join(["; ".join(about), *(literal(note, 110) for note in curves.notes)]),
+        fontsize=7.5,
+        color=GREY,
+        loc="left",
+    )
+    label_ends((ax, ends))
+    return ax
+
+
+def _settles_at_once(data: pd.DataFrame) -> bool:
+    """Whether most methods are half-way to where they end within the first thirtieth of the axis."""
+    halfway = []
+    for _, part in data.groupby("method"):
+        gone = (part["center"] - part["center"].iloc[0]).abs()
+        halfway.append(part["x"][gone >= gone.iloc[-1] / 2].min())
+    return asks_for_log([data["x"].min(), data["x"].max()]) and asks_for_log([np.median(halfway), data["x"].max()])
+
+
+def _against(frame: pd.DataFrame, config: Mapping[str, Any] | None, x: str) -> Figure:
+    labels = in_order(frame["method"])
+    plain = [label for label in labels if not parse(label).settings and label != "heatmap"]
+    if len(labels) > MOST_LINES and plain:
+        frame = frame[frame["method"].isin(plain)]
+    figure = new_figure(7.2, 4.0)
+    draw_curves(curves(frame, x=x), figure.subplots(), f"best {metric_title(frame, config)}")
+    return figure
+
+
+@styled
+def time(frame: Any, config: Mapping[str, Any] | None) -> Figure:
+    """Best validation loss so far against compute-seconds (the paper's Figures 3a and 4)."""
+    return _against(frame, config, "compute_s")
+
+
+@styled
+def time_elapsed(frame: Any, config: Mapping[str, Any] | None) -> Figure:
+    """Best validation loss so far against wall-clock time."""
+    return _against(frame, config, "elapsed_s")
+
+
+@styled
+def time_epochs(frame: Any, config: Mapping[str, Any] | None) -> Figure:
+    """Best validation loss so far against epochs trained."""
+    return _against(frame, config, "epochs")
+
+
+FIGURES: dict[str, Draw] = {
+    "time": time,
+    "time-elapsed": time_elapsed,
+    "time-epochs": time_epochs,
+    "schedules": plots_schedules.schedules,
+    "sigma": plots_schedules.sigma,
+    "schedules-by-start": plots_schedules.by_start,
+    "perturbed": plots_schedules.perturbed,
+    "heatmaps": plots_grid.heatmaps,
+    "greedy": plots_grid.greedy,
+    "steps": plots_sensitivity.steps,
+    "scales": plots_sensitivity.scales,
+    "configurations": plots_search.configurations,
+    "importance": plots_search.importance,
+}
+
+__all__ = ["FIGURES", "NotThere", "draw_curves", "save"]

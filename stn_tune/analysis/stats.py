@@ -1,0 +1,113 @@
+"""Centres, intervals and tests over seeds; one seed has a centre and no interval."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stn_tune.analysis.errors import AnalysisError
+
+Floats = NDArray[np.float64]
+
+KINDS = ("mean", "median", "iqm")
+RESAMPLES = 1000
+WILCOXON_FROM = 6
+"""The fewest pairs with which Wilcoxon's signed-rank test can be significant at 5 %."""
+
+
+class Summary(NamedTuple):
+    """A centre and an interval around it; NaN where they are not defined."""
+
+    center: Any
+    low: Any
+    high: Any
+
+
+def summary(values: ArrayLike, kind: str = "mean", level: float = 0.95) -> Summary:
+    """Over the first axis: the mean with a t-interval, the median with quartiles, or the interquartile mean with a
+    bootstrap interval (always the same resamples). One value has no interval, nor have values that are not finite.
+    """
+    if kind not in KINDS:
+        raise AnalysisError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
+    if not 0 < level < 1:
+        raise AnalysisError(f"level is {level}; it must lie between 0 and 1, as 0.95 does")
+    array = np.asarray(values, dtype=np.float64)
+    n = len(array)
+    none = np.full(array.shape[1:], np.nan)
+    if n == 0:
+        return Summary(none, none, none)
+    if kind == "median":
+        low, center, high = np.quantile(array, [0.25, 0.5, 0.75], axis=0)
+    elif kind == "iqm":
+        center = interquartile_mean(array)
+        draws = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
+        means = np.stack([interquartile_mean(array[draw]) for draw in draws])
+        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    else:
+        with np.errstate(invalid="ignore"):
+            center = array.mean(axis=0)
+        half = t_quantile(level, n) * _deviation(array) / np.sqrt(n) if n > 1 else none
+        low, high = center - half, center + half
+    defined = np.isfinite(array).all(axis=0) & (n > 1)
+    return Summary(center, np.where(defined, low, np.nan), np.where(defined, high, np.nan))
+
+
+def _deviation(array: Floats) -> Floats:
+    finite = np.where(np.isfinite(array), array, 0.0)
+    return np.asarray(finite.std(axis=0, ddof=1))
+
+
+def t_quantile(level: float, n: int) -> float:
+    """How many standard errors a two-sided t-interval over ``n`` values reaches."""
+    from scipy import stats  # type: ignore[import-untyped]
+
+    return float(stats.t.ppf((1 + level) / 2, n - 1))
+
+
+def interquartile_mean(array: Floats) -> Floats:
+    """The mean of the middle half over the first axis; values at its edges count in part."""
+    n = len(array)
+    edges = np.clip(np.arange(n + 1, dtype=np.float64), n / 4, 3 * n / 4)
+    return np.asarray(np.average(np.sort(array, axis=0), axis=0, weights=edges[1:] - edges[:-1]))
+
+
+class Paired(NamedTuple):
+    """Differences of pairs: their mean, its t-interval, and the p-values of two tests."""
+
+    n: int
+    mean: float
+    low: float
+    high: float
+    t_p: float
+    wilcoxon_p: float
+
+
+def paired(values: ArrayLike, reference: ArrayLike, level: float = 0.95) -> Paired:
+    """``values - reference``, pair by pair. The t-test needs two pairs, Wilcoxon's signed-rank test six."""
+    first, second = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = first - second
+    n = len(difference)
+    if n == 0:
+        return Paired(0, *[np.nan] * 5)
+    mean, low, high = (float(part) for part in summary(difference, "mean", level))
+    if n < 2 or not np.isfinite(difference).all():
+        return Paired(n, mean, low, high, np.nan, np.nan)
+    if np.ptp(difference) == 0:
+        t_p = 1.0 if mean == 0 else 0.0
+    else:
+        from scipy import stats
+
+        t = mean / (difference.std(ddof=1) / np.sqrt(n))
+        t_p = float(2 * stats.t.sf(abs(t), n - 1))
+    return Paired(n, mean, low, high, t_p, _wilcoxon(difference) if n >= WILCOXON_FROM else np.nan)
+
+
+def _wilcoxon(difference: Floats) -> float:
+    if not difference.any():
+        return 1.0
+    from scipy import stats
+
+    return float(stats.wilcoxon(difference, zero_method="wilcox").pvalue)

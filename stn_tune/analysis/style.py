@@ -1,0 +1,240 @@
+"""How every figure looks: colours that all eyes tell apart, labels at the ends of lines, files that never change."""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from stn_tune.analysis.errors import AnalysisError
+
+FORMATS = ("png", "svg", "pdf")
+LOG_RATIO = 30.0
+GREY = "#5f6368"
+CUT = "the start lies outside the axis"
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C6D1F")
+"""Okabe and Ito's colours, with a brown in the place of the yellow that white paper swallows."""
+
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+SEQUENTIAL = "cividis"
+RC: dict[str, Any] = {
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9,
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
+    "figure.dpi": 100,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
+    "font.size": 9,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.5,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 160,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "stn_tune",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+Draw = Callable[[Any, "Mapping[str, Any] | None"], Figure]
+
+
+class NotThere(AnalysisError):
+    """The frame does not hold what a figure needs; the message says what is missing."""
+
+
+class Line(NamedTuple):
+    colour: str
+    dash: Any
+
+
+class End(NamedTuple):
+    """The last point of a line, and what to write beside it."""
+
+    x: float
+    y: float
+    text: str
+    line: Line
+
+
+METHOD_LINES = {
+    "stn": Line("#D55E00", DASHES[0]),
+    "grid": Line("#0072B2", DASHES[0]),
+    "random": Line("#009E73", DASHES[0]),
+    "bayes": Line("#CC79A7", DASHES[0]),
+    "tpe": Line("#E69F00", DASHES[0]),
+    "asha": Line("#56B4E9", DASHES[0]),
+    "pbt": Line("#000000", DASHES[0]),
+    "fixed": Line("#8C6D1F", DASHES[0]),
+    "gp": Line("#E69F00", DASHES[1]),
+    "pb2": Line("#000000", DASHES[1]),
+    "hybrid": Line("#D55E00", DASHES[1]),
+    "final": Line("#8C6D1F", DASHES[1]),
+    "replay": Line("#CC79A7", DASHES[1]),
+    "greedy": Line("#D55E00", DASHES[3]),
+    "gaussian": Line("#0072B2", DASHES[1]),
+    "sinusoid": Line("#009E73", DASHES[1]),
+}
+"""A method has the same colour in every figure of every report."""
+
+
+def styled(draw: Draw) -> Draw:
+    """A figure function that draws in the house style, whatever the caller's own settings are."""
+
+    @functools.wraps(draw)
+    def drawn(frame: Any, config: Mapping[str, Any] | None = None) -> Figure:
+        with mpl.rc_context(RC):
+            figure = draw(frame, config)
+            figure.draw_without_rendering()
+            figure.set_layout_engine(None)  # laid out once, so it is the same in every format
+        return figure
+
+    return drawn
+
+
+def method_lines(methods: Iterable[str]) -> dict[str, Line]:
+    """A line style per label; labels that are nobody's own take what is left, in alphabetical order."""
+    names = sorted(set(methods))
+    taken = {METHOD_LINES[name] for name in names if name in METHOD_LINES}
+    free = [line for dash in DASHES for c in PALETTE if (line := Line(c, dash)) not in taken]
+    others = [name for name in names if name not in METHOD_LINES]
+    return {name: METHOD_LINES[name] for name in names if name in METHOD_LINES} | {
+        name: free[k % len(free)] for k, name in enumerate(others)
+    }
+
+
+def ramp(count: int) -> list[str]:
+    """Colours for values that have an order: dark to light, none too pale for white paper."""
+    shades = np.linspace(0.0, 0.85, max(count, 2))[:count]
+    return [mpl.colors.to_hex(mpl.colormaps[SEQUENTIAL](s)) for s in shades]
+
+
+def asks_for_log(values: Any) -> bool:
+    """Whether values want a log axis: all positive, and spread over more than a factor of 30."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    return bool(finite.size and finite.min() > 0 and finite.max() / finite.min() > LOG_RATIO)
+
+
+def new_figure(width: float = 6.4, height: float = 3.8) -> Figure:
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+
+
+def panels(
+    count: int, columns: int = 2, width: float = 4.6, height: float = 3.0, sharey: bool = False
+) -> tuple[Figure, Any]:
+    """A figure of ``count`` panels in rows of at most ``columns``, and its axes in reading order."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = new_figure(max(width * columns, 5.2), height * rows + 0.3)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def note(figure: Figure, text: str) -> None:
+    """A line below the figure: what the lines and bands are, and how many seeds they stand on."""
+    wrapped = textwrap.fill(text, width=int(figure.get_figwidth() * 18))
+    figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
+
+
+def label_ends(*labelled: tuple[Any, Sequence[End]], size: float = 8.0) -> None:
+    """Writes each line's name to the right of its axes, moved apart where lines end close together."""
+    if labelled:
+        labelled[0][0].figure.draw_without_rendering()
+    for ax, ends in labelled:
+        height = ax.get_window_extent().height * 72.0 / ax.figure.dpi
+        points = [(end.x, end.y) for end in ends]
+        wanted = ax.transAxes.inverted().transform(ax.transData.transform(points))[:, 1] if points else []
+        for end, y in zip(ends, spread(wanted, size * 1.3 / height), strict=True):
+            inside = np.clip(end.y, *sorted(ax.get_ylim()))
+            ax.annotate(
+                end.text,
+                xy=(end.x, inside),
+                xytext=(1.04, y),
+                textcoords="axes fraction",
+                fontsize=size,
+                color=end.line.colour,
+                va="center",
+                annotation_clip=False,
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": end.line.colour,
+                    "ls": end.line.dash,
+                    "lw": 0.7,
+                    "alpha": 0.7,
+                    "relpos": (0.0, 0.5),
+                    "shrinkA": 1,
+                    "shrinkB": 1,
+                },
+            )
+
+
+def spread(wanted: Sequence[float], gap: float) -> list[float]:
+    """Places at least ``gap`` apart, in the order of ``wanted`` and as near to it as can be, kept within [0, 1]."""
+    order = np.argsort(wanted, kind="stable")
+    blocks: list[list[float]] = []  # [sum of wishes, size] of labels that touch
+    for rank, k in enumerate(order):
+        blocks.append([float(np.clip(wanted[k], 0.0, 1.0)) - rank * gap, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
+            total, size = blocks.pop()
+            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + size]
+    flat = [total / size for total, size in blocks for _ in range(int(size))]
+    room = 1.0 - gap * (len(flat) - 1)
+    low, high = (0.0, room) if room >= 0 else (room / 2, room / 2)
+    places = [0.0] * len(flat)
+    for rank, k in enumerate(order):
+        places[k] = float(np.clip(flat[rank], low, high)) + rank * gap
+    return places
+
+
+def zoom(ax: Any, x: Any, values: Any, mode: str, start: float = 0.1) -> bool:
+    """Cuts off the first values where they would flatten all that follows; says whether it did.
+
+    ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones.
+    """
+    x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
+    later = values[x >= start * np.max(x)]
+    low, high = np.nanmin(later), np.nanmax(later)
+    reach = np.nanmax(values) - low if mode == "min" else high - np.nanmin(values)
+    if not (high > low and reach > 2 * (high - low)):
+        return False
+    ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    return True
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """The figure as a file's content: the same bytes for the same data, today and tomorrow."""
+    metadata: dict[str, Any] = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }[kind]
+    with mpl.rc_context(RC):
+        buffer = BytesIO()
+        figure.savefig(buffer, format=kind, metadata=metadata)
+    return buffer.getvalue()
+
+
+def save(figure: Figure, folder: str | Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Writes ``folder/name.png``, ``.svg`` and ``.pdf``."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = [Path(folder, f"{name}.{kind}") for kind in formats]
+    for path, kind in zip(paths, formats, strict=True):
+        path.write_bytes(render(figure, kind))
+    return paths

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from stn_tune.analysis import AnalysisError, load, table
+from stn_tune.analysis.comparison import finals, time_to_target
+from tests.analysis import logs
+
+T2 = 12.706204736174694
+"""The 97.5 % quantile of Student's t with one degree of freedom."""
+
+
+def frame_of(tmp_path, runs: dict[tuple[str, int], list], **changes) -> pd.DataFrame:
+    for (label, seed), reported in runs.items():
+        logs.write_run(tmp_path, label, seed, reported, **changes)
+    return load(tmp_path)
+
+
+def row(frame: pd.DataFrame, **keys) -> pd.Series:
+    for name, value in keys.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+@pytest.fixture
+def frame(tmp_path):
+    """STN finds 1 (in seed 1: 2) after 30 s; grid search finds 2.5 after 40 s (in seed 1: 2 after 30 s)."""
+    return frame_of(
+        tmp_path,
+        {
+            ("stn", 0): logs.rows([3.0, 2.0, 1.0]),
+            ("stn", 1): logs.rows([4.0, 3.0, 2.0]),
+            ("grid", 0): [*logs.rows([5.0, 4.0]), *logs.rows([3.0, 2.5], trial=1, start=20)],
+            ("grid", 1): [*logs.rows([5.0, 4.0]), *logs.rows([2.0, 2.0], trial=1, start=20)],
+        },
+    )
+
+
+def test_finals_are_those_of_the_validation_selected_row(tmp_path):
+    reported = [*logs.rows([3.0, 1.0]), *logs.rows([2.0, 4.0], trial=1, start=20)]
+    for number, test in enumerate([0.1, 7.0, 0.2, 0.3]):
+        reported[number] |= {"test_loss": test, "val_accuracy": number / 10, "test_accuracy": number / 20}
+    frame = frame_of(tmp_path, {("grid", 0): reported})
+    best = finals(frame).iloc[0]
+    assert best[["val_loss", "test_loss", "val_accuracy", "test_accuracy"]].tolist() == [1.0, 7.0, 0.1, 0.05]
+    assert best[["trials", "compute_s", "own_s"]].tolist() == [2, 40, 20]
+    long = table(frame).long
+    assert list(zip(long["split"], long["metric"], long["mean"], strict=True)) == [
+        ("val", "loss", 1.0), ("test", "loss", 7.0), ("val", "accuracy", 0.1), ("test", "accuracy", 0.05),
+    ]  # fmt: skip
+
+
+def test_means_and_intervals(frame):
+    long = table(frame).long
+    assert long.columns.tolist() == ["method", "split", "metric", "mean", "low", "high", "n", "trials", "compute_s"]
+    stn = row(long, method="stn", split="val")
+    half = T2 * 0.5
+    assert stn[["mean", "low", "high"]].tolist() == pytest.approx([1.5, 1.5 - half, 1.5 + half])
+    assert stn[["n", "trials", "compute_s"]].tolist() == [2, 1, 30]
+    grid = row(long, method="grid", split="test")
+    assert grid[["mean", "low", "high"]].tolist() == pytest.approx([2.75, 2.75 - half / 2, 2.75 + half / 2])
+    assert grid[["n", "trials", "compute_s"]].tolist() == [2, 2, 40]
+
+
+def test_paired_differences_to_the_reference(frame):
+    """Grid minus STN: 2.5 - 1 and 2 - 2, so 0.75 on average, with a standard error of 0.75."""
+    result = row(table(frame).differences, method="grid", split="val")
+    assert result["n"] == 2
+    assert result[["difference", "low", "high"]].tolist() == pytest.approx([0.75, 0.75 - T2 * 0.75, 0.75 + T2 * 0.75])
+    assert result["t_p"] == pytest.approx(0.5), "t = 1 with one degree of freedom"
+    assert math.isnan(result["wilcoxon_p"])
+    other = row(table(frame, reference="grid").differences, method="stn", split="val")
+    assert other["difference"] == -0.75
+
+
+def test_time_to_each_methods_final_value(frame):
+    """Grid ends at 2.5 after 40 s and at 2 after 30 s; STN is there after 20 s (at 2) and after 30 s (at 2)."""
+    targets = time_to_target(frame)
+    assert targets["target"].tolist() == [2.5, 2.0]
+    assert targets["own_s"].tolist() == [40, 30]
+    assert targets["reference_s"].tolist() == [20, 30]
+    assert targets["speedup"].tolist() == [2, 1]
+    times = row(table(frame).times, method="grid")
+    assert times[["n", "reached", "own_s", "reference_s", "speedup"]].tolist() == [2, 2, 35, 25, 1.5]
+    assert times[["speedup_low", "speedup_high"]].tolist() == [1.25, 1.75]
+
+
+def test_a_value_that_is_not_reached_is_said_and_counted(frame):
+    result = table(frame, reference="grid")
+    times = row(result.times, method="stn")
+    assert times[["n", "reached", "own_s"]].tolist() == [2, 1, 30]
+    assert times["reference_s"] == math.inf
+    assert math.isnan(times["speedup"]), "the median seed does not reach it"
+    line = next(line for line in str(result).splitlines() if "1 of 2" in line)
+    assert "not reached" in line
+
+
+def test_ranks_share_ties(frame):
+    ranks = table(frame).ranks
+    assert ranks["rank"].tolist() == [1.25, 1.75], "first and a shared first; second and a shared first"
+    assert ranks["n"].tolist() == [2, 2]
+
+
+def test_larger_is_better_where_the_mode_is_max(tmp_path):
+    runs = {}
+    for label, accuracies in {"stn": [0.5, 0.8, 0.9], "grid": [0.4, 0.7, 0.8]}.items():
+        runs[label, 0] = [
+            r | {"val_accuracy": a, "test_accuracy": a / 2}
+            for r, a in zip(logs.rows([1.0, 1.0, 1.0]), accuracies, strict=True)
+        ]
+    result = table(frame_of(tmp_path, runs, metric="val_accuracy", mode="max"))
+    assert row(result.long, method="stn", split="val", metric="accuracy")["mean"] == 0.9
+    assert row(result.long, method="stn", split="test", metric="accuracy")["mean"] == 0.45
+    assert row(result.times, method="grid")[["own_s", "reference_s", "speedup"]].tolist() == [30, 20, 1.5]
+    assert result.ranks["rank"].tolist() == [1, 2]
+    assert "negative means that STN is better" in " ".join(str(result).split())
+
+
+def test_one_seed_has_no_interval(tmp_path):
+    result = table(frame_of(tmp_path, {("stn", 0): logs.rows([1.0]), ("grid", 0): logs.rows([2.0])}))
+    assert np.isnan(result.long[["low", "high"]]).all(axis=None)
+    assert np.isnan(result.differences[["low", "high", "t_p", "wilcoxon_p"]]).all(axis=None)
+    assert row(result.differences, split="val")["difference"] == 1
+    assert np.isnan(result.times[["speedup_low", "speedup_high"]]).all(axis=None)
+    assert "±" not in "".join(result.frame.to_numpy().ravel())
+
+
+def test_unequal_seeds_are_compared_where_they_meet(tmp_path):
+    runs = {("stn", seed): logs.rows([float(seed)]) for seed in range(4)}
+    runs |= {("grid", seed): logs.rows([seed + 1.0]) for seed in (2, 3, 9)}
+    runs |= {("random", 7): logs.rows([1.0])}
+    result = table(frame_of(tmp_path, runs))
+    assert result.long.drop_duplicates("method")["n"].tolist() == [4, 3, 1]
+    assert row(result.differences, method="grid", split="val")[["n", "difference"]].tolist() == [2, 1]
+    alone = row(result.differences, method="random", split="val")
+    assert alone["n"] == 0
+    assert math.isnan(alone["difference"])
+    assert result.times["method"].tolist() == ["grid"]
+    assert result.ranks["n"].tolist() == [0, 0, 0]
+    assert result.ranks["rank"].isna().all()
+
+
+def test_a_seed_that_was_run_twice_counts_but_is_not_paired(tmp_path):
+    for part, value in (("a", 1.0), ("b", 3.0)):
+        logs.write_run(tmp_path / part, "stn", 0, logs.rows([value]))
+    logs.write_run(tmp_path / "a", "grid", 0, logs.rows([5.0]))
+    result = table(load(tmp_path))
+    assert row(result.long, method="stn", split="val")[["mean", "n"]].tolist() == [2, 2]
+    assert row(result.differences, method="grid", split="val")["n"] == 0
+
+
+def test_a_seed_that_only_diverged_is_infinitely_bad(tmp_path):
+    runs = {("stn", seed): logs.rows([1.0]) for seed in range(2)}
+    runs |= {("grid", 0): logs.rows([2.0]), ("grid", 1): logs.rows([math.inf, math.nan])}
+    result = table(frame_of(tmp_path, runs))
+    grid = row(result.long, method="grid", split="val")
+    assert grid["mean"] == math.inf
+    assert math.isnan(grid["low"])
+    assert math.isnan(row(result.long, method="grid", split="test")["mean"])
+    assert row(result.differences, method="grid", split="val")["difference"] == math.inf
+    assert row(result.times, method="grid")[["n", "speedup"]].tolist() == [1, 1], "what diverged sets no target"
+    assert result.ranks["rank"].tolist() == [1, 2]
+    assert "grid search: 1 of 2 seeds never had a finite val_loss." in str(result)
+    assert "∞" in result.to_markdown()
+    assert r"$\infty$" in result.to_latex()
+
+
+def test_no_reference_no_comparison(tmp_path):
+    result = table(frame_of(tmp_path, {("grid", 0): logs.rows([1.0]), ("random", 0): logs.rows([2.0])}))
+    assert len(result.differences) == 0
+    assert len(result.times) == 0
+    assert "There is no stn to compare with" in str(result)
+    assert list(result.differences.columns[:3]) == ["method", "split", "metric"]
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"  +", line.strip())
+
+
+def test_text_for_the_terminal(frame):
+    text = str(table(frame))
+    lines = text.splitlines()
+    assert lines[0] == "Final results"
+    assert cells(lines[1]) == ["method", "n", "trials", "compute s", "val loss", "test loss", "rank"]
+    assert cells(lines[3]) == ["STN", "2", "1", "30.0", "1.5 ± 6.4", "2.0 ± 6.4", "1.25"]
+    assert "95 % t-interval" in text
+
+
+def test_text_is_never_wider_than_a_terminal(frame):
+    more = {f"{split}_{name}": frame["val_loss"] for name in ("accuracy", "perplexity") for split in ("val", "test")}
+    text = str(table(frame.assign(**more), paper="ptb"))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert not any(line.endswith(" ") for line in lines)
+    second = next(k for k in range(2, len(lines)) if lines[k].startswith("method"))
+    assert cells(lines[second + 2])[0] == "STN", "columns that do not fit follow, with the methods' names again"
+    assert "paper (full size) test perplexity" in text
+
+
+def test_markdown(frame):
+    lines = table(frame).to_markdown().splitlines()
+    assert lines[:5] == [
+        "**Final results**",
+        "",
+        "| method | n | trials | compute s | val loss | test loss | rank |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| STN | 2 | 1 | 30.0 | 1.5 ± 6.4 | 2.0 ± 6.4 | 1.25 |",
+    ]
+
+
+def test_latex(tmp_path):
+    frame = frame_of(tmp_path, {("a_b & c%", seed): logs.rows([1.0 + seed]) for seed in (0, 1)})
+    text = table(frame).to_latex()
+    assert r"a\_b \& c\% & 2 & 1 & 10.0 & 1.5 $\pm$ 6.4 & 2.0 $\pm$ 6.4 & 1.00 \\" in text
+    for part in (r"\begin{tabular}{lrrrrrr}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
+        assert text.count(part) == 1
+
+
+def test_html_is_escaped(tmp_path):
+    html = table(frame_of(tmp_path, {("<b>", 0): logs.rows([1.0])}))._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+
+
+def test_csv_is_the_same_every_time(tmp_path):
+    runs = {(label, seed): logs.rows([1 / (seed + 3), 1 / 7]) for label in ("grid", "stn") for seed in range(3)}
+    frame_of(tmp_path / "logs", runs)
+    first, second = (table(load(tmp_path / "logs")) for _ in range(2))
+    assert first.to_csv() == second.to_csv()
+    assert str(first) == str(second)
+    first.to_csv(tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == first.to_csv()
+    lines = first.to_csv().splitlines()
+    assert lines[0] == "method,split,metric,mean,low,high,n,trials,compute_s"
+    assert lines[1] == "stn,val,loss,0.14285714,0.14285714,0.14285714,3,1,20"
+
+
+def test_the_papers_values_stand_apart(frame):
+    result = table(frame, paper="ptb")
+    columns = [f"paper (full size) {split} perplexity" for split in ("val", "test")]
+    assert result.frame[columns].to_numpy().tolist() == [["70.30", "67.68"], ["97.32", "94.58"]]
+    assert "70.3" not in result.to_csv()
+    assert "paper" not in str(table(frame)).lower()
+    assert table(frame, paper="cifar10").frame["paper (full size) val loss"].tolist() == ["0.575", "0.794"]
+    with pytest.raises(AnalysisError, match="paper is 'mnist'; the paper has values of ptb, cifar10"):
+        table(frame, paper="mnist")
