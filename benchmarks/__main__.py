@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.experiment import Experiment
+    from benchmarks.options import Options
+
+
+class CommandParser(argparse.ArgumentParser):
+    """One whose last words may take seconds to import: they are asked for when help is."""
+
+    late_epilog: Callable[[], str] | None = None
+
+    def format_help(self) -> str:
+        if self.late_epilog is not None:
+            self.epilog = self.late_epilog()
+        return super().format_help()
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description="Self-Tuning Networks against hyperparameter search."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
 
-    demo = commands.add_parser("demo", help="a self-tuning network on scikit-learn's digits (half a minute)")
-    demo.add_argument("--seconds", type=float, default=30.0, help="how long to train (default 30)")
-    demo.set_defaults(
-        run=run_train,
-        task="digits",
-        preset="small",
-        self_tuned=True,
-        value=[],
-        set=[],
-        seed=0,
-        data_dir=None,
-        json=False,
-        every=10,
-    )
+    demo = commands.add_parser("demo", help="stn, grid, random and bayes on two small problems (about 4 minutes)")
+    demo.add_argument("--budget", default="40s", help="compute-seconds per method and problem (default 40s)")
+    demo.add_argument("--out", default="results/demo", help="folder of the results, made anew (default results/demo)")
+    demo.set_defaults(run=run_demo)
 
     data = commands.add_parser("data", help="download the benchmark's data, once per machine")
     data.add_argument("name", choices=["ptb", "cifar10"], help="which data set")
@@ -48,6 +56,77 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument("--json", action="store_true", help="one JSON object per epoch, and the best at the end")
     train.set_defaults(run=run_train)
 
+    run = commands.add_parser(
+        "run",
+        help="compare methods at equal budgets, on this machine or a cluster",
+        description="Runs every method with every seed on the same task, model, space, data split and compute budget.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.late_epilog = run_epilog
+    run.add_argument("task", help="ptb, cifar10, pydoc or digits")
+    run.add_argument(
+        "--methods",
+        nargs="+",
+        default=["stn", "grid", "random", "bayes"],
+        metavar="METHOD",
+        help="which to compare (default stn grid random bayes; all are listed below)",
+    )
+    run.add_argument("--seeds", default="3", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 3")
+    run.add_argument(
+        "--tune",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="tune only these hyperparameters; the others keep their initial values",
+    )
+    add_run_options(run, budget="10m")
+    run.set_defaults(run=run_run)
+
+    report = commands.add_parser(
+        "report", help="tables, figures and a page, from the results of run or any Tune experiment"
+    )
+    report.add_argument("paths", nargs="+", metavar="DIR", help="folders of results, or of Tune experiments; URIs too")
+    report.add_argument("--out", help="where to write it (default DIR/report)")
+    report.add_argument("--figure", action="append", default=[], metavar="NAME", help="only this figure; repeatable")
+    report.add_argument(
+        "--format",
+        action="append",
+        choices=["png", "svg", "pdf"],
+        help="of the figures (default: all); repeatable",
+    )
+    report.set_defaults(run=run_report)
+
+    schedules = commands.add_parser("schedules", help="Section 4.1: schedules of output dropout, and fixed values")
+    schedules.add_argument("task", help="ptb or pydoc")
+    schedules.add_argument("--seeds", default="3", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 3")
+    schedules.add_argument("--levels", type=positive, default=10, help="values of the fine grid (default 10)")
+    schedules.add_argument(
+        "--heatmap", type=int, default=5, help="values per side of the heat map (default 5; 0: none)"
+    )
+    add_run_options(schedules, budget="2h")
+    schedules.set_defaults(run=run_schedules)
+
+    sensitivity = commands.add_parser("sensitivity", help="appendix H: step ratios and perturbation scales of the STN")
+    sensitivity.add_argument("task", help="ptb, cifar10, pydoc or digits")
+    sensitivity.add_argument("--seeds", default="1", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 1")
+    add_run_options(sensitivity, budget="10m")
+    sensitivity.set_defaults(run=run_sensitivity)
+
+    theory = commands.add_parser("theory", help="Theorems 1 and 2, drawn and checked: exact and learned best responses")
+    theory.add_argument("--seeds", default="3", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 3")
+    add_run_options(theory, budget="2m")
+    theory.set_defaults(run=run_theory, task="theory")
+
+    searchers = commands.add_parser(
+        "searchers", help="SkOptSearch against random search and gp_minimize on Branin and Hartmann6"
+    )
+    searchers.add_argument("--seeds", type=positive, default=10, help="seeds 0 to N-1 (default 10)")
+    searchers.add_argument(
+        "--evaluations", type=positive, action="append", help="evaluations per search (default 30 and 60); repeatable"
+    )
+    searchers.add_argument("--json", action="store_true", help="one JSON object per row instead of a table")
+    searchers.set_defaults(run=run_searchers)
+
     speed = commands.add_parser("speed", help="what a self-tuning step costs, against the plain training step")
     speed.add_argument(
         "--only", choices=["lstm", "cnn", "tasks", "tune"], action="append", help="one group of rows; repeatable"
@@ -58,6 +137,46 @@ def build_parser() -> argparse.ArgumentParser:
     speed.add_argument("--json", action="store_true", help="one JSON object per row instead of a table")
     speed.set_defaults(run=run_speed)
     return parser
+
+
+def add_run_options(parser: argparse.ArgumentParser, budget: str) -> None:
+    """What all commands that run experiments take."""
+    parser.add_argument("--preset", default="small", help="smoke, small (default) or paper")
+    parser.add_argument(
+        "--budget",
+        default=budget,
+        help=f"compute-seconds per method and seed, set-up and evaluation included: 90s, 20m, 6h (default {budget})",
+    )
+    parser.add_argument("--out", help="folder of the results (default results/[COMMAND-]TASK-PRESET)")
+    parser.add_argument("--resume", action="store_true", help="carry on the run in --out; what is finished is kept")
+    parser.add_argument("--workers", type=positive, default=1, help="trials of a method at a time (default 1)")
+    parser.add_argument("--cpus", type=float, default=1, help="CPUs per trial (default 1)")
+    parser.add_argument("--gpus", type=float, default=0, help="GPUs per trial, fractions allowed (default 0)")
+    parser.add_argument("--address", help="a running Ray cluster (auto, HOST:6379); default: this machine alone")
+    parser.add_argument(
+        "--storage",
+        metavar="PATH",
+        help="where Tune keeps trials and checkpoints: a folder all nodes share, or s3://… (default ~/ray_results)",
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=X", help="override a setting; repeatable")
+    parser.add_argument(
+        "--data-dir", help="where the data is (default $STN_TUNE_DATA, else the user's cache directory)"
+    )
+
+
+def run_epilog() -> str:
+    from baselines import METHODS
+
+    methods = "\n".join(f"  {name:10}{method.summary}" for name, method in METHODS.items())
+    return f"""methods:
+{methods}
+
+examples:
+  python -m benchmarks run digits --budget 60s
+  python -m benchmarks run ptb --methods stn random tpe --seeds 5 --budget 20m --out results/mine
+  python -m benchmarks run ptb --seeds 5 --budget 20m --out results/mine --resume
+  python -m benchmarks run cifar10 --preset paper --gpus 0.5 --address auto --storage s3://bucket/stn
+"""
 
 
 def positive(text: str) -> int:
@@ -94,6 +213,91 @@ def run_train(arguments: argparse.Namespace) -> None:
     )
 
 
+def run_options(arguments: argparse.Namespace) -> Options:
+    from benchmarks.data import data_dir
+    from benchmarks.options import Options, seconds
+
+    parts = dict.fromkeys([arguments.command, arguments.task, arguments.preset])
+    parts.pop("run", None)
+    return Options(
+        task=arguments.task,
+        out=Path(arguments.out or f"results/{'-'.join(parts)}"),
+        budget_s=seconds(arguments.budget),
+        preset=arguments.preset,
+        overrides=tuple(arguments.set),
+        workers=arguments.workers,
+        cpus=arguments.cpus,
+        gpus=arguments.gpus,
+        address=arguments.address,
+        storage=arguments.storage,
+        data=data_dir(arguments.data_dir),
+        resume=arguments.resume,
+        command=arguments.command,
+    )
+
+
+def run_run(arguments: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    from benchmarks.options import choose, seed_list
+
+    methods = [name for part in arguments.methods for name in part.split(",") if name]
+    options = replace(run_options(arguments), tuned=tuple(arguments.tune))
+    return conduct(options, choose(methods, seed_list(arguments.seeds)))
+
+
+def run_schedules(arguments: argparse.Namespace) -> int:
+    from benchmarks.options import seed_list
+    from benchmarks.studies import schedules
+
+    seeds = seed_list(arguments.seeds)
+    return conduct(run_options(arguments), schedules(arguments.task, seeds, arguments.levels, arguments.heatmap))
+
+
+def run_sensitivity(arguments: argparse.Namespace) -> int:
+    from benchmarks.options import seed_list
+    from benchmarks.studies import sensitivity
+
+    return conduct(run_options(arguments), sensitivity(seed_list(arguments.seeds)))
+
+
+def run_theory(arguments: argparse.Namespace) -> int:
+    from benchmarks.options import seed_list
+    from benchmarks.theory import experiments
+
+    return conduct(run_options(arguments), experiments(seed_list(arguments.seeds)))
+
+
+def run_searchers(arguments: argparse.Namespace) -> None:
+    from benchmarks import searchers
+
+    searchers.run(arguments.seeds, arguments.evaluations, arguments.json)
+
+
+def conduct(options: Options, experiments: Sequence[Experiment]) -> int:
+    """A run and, once all of it is finished, its report."""
+    from benchmarks import report
+    from benchmarks.run import run
+
+    if not run(options, experiments):
+        return 1
+    report.run([options.out])
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> None:
+    from benchmarks import report
+
+    report.run(arguments.paths, arguments.out, arguments.figure, arguments.format or ("png", "svg", "pdf"))
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    from benchmarks.demo import run
+    from benchmarks.options import seconds
+
+    return run(seconds(arguments.budget), Path(arguments.out))
+
+
 def run_speed(arguments: argparse.Namespace) -> None:
     from benchmarks import speed
 
@@ -107,16 +311,16 @@ def run_speed(arguments: argparse.Namespace) -> None:
 def main(argv: list[str] | None = None) -> int:
     from benchmarks.data import DataError
     from benchmarks.settings import SettingsError
+    from stn_tune.analysis import AnalysisError
 
     arguments = build_parser().parse_args(argv)
     try:
-        arguments.run(arguments)
-    except (DataError, SettingsError) as error:
+        return arguments.run(arguments) or 0
+    except (AnalysisError, DataError, SettingsError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 if __name__ == "__main__":

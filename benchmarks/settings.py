@@ -31,6 +31,8 @@ class Hyperparameter:
     lower: float
     upper: float
     init: float
+    levels: Sequence[float]
+    """The grid's values."""
     per_batch: bool = False
 
     def domain(self) -> Any:
@@ -56,7 +58,7 @@ class STN:
     entropy_weight: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """What every task has: the rules of training, shared by all methods, and the space."""
 
@@ -68,6 +70,8 @@ class Settings:
     lr_decay: float
     lr_patience: int
     lr_min: float
+    grid_order: str = "shuffled"
+    """Or "tune": the order of Tune's own grid_search."""
 
     def domains(self) -> dict[str, Any]:
         """The search space, the same for every method."""
@@ -76,13 +80,22 @@ class Settings:
     def initial(self) -> dict[str, float]:
         return {name: int(h.init) if h.kind == "randint" else h.init for name, h in self.space.items()}
 
-    def stn_options(self) -> dict[str, Any]:
-        """For ``STNTrainable.of(task, space=…, **options)``."""
-        per_batch = [name for name, h in self.space.items() if h.per_batch]
-        return {"init": self.initial(), "per_batch": per_batch, **vars(self.stn)}
+    def levels(self) -> dict[str, list[float]]:
+        """The grid's values, those that lie within their domains."""
+        return {
+            name: [int(x) if h.kind == "randint" else x for x in h.levels if h.lower <= x <= h.upper]
+            for name, h in self.space.items()
+        }
+
+    def stn_options(self, tuned: Sequence[str] | None = None) -> dict[str, Any]:
+        """For ``STNTrainable.of(task, space=…, **options)``; of all hyperparameters, or of those that are tuned."""
+        names = list(self.space) if tuned is None else tuned
+        per_batch = [name for name in names if self.space[name].per_batch]
+        init = {name: self.initial()[name] for name in names}
+        return {"init": init, "per_batch": per_batch, **vars(self.stn)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LanguageSettings(Settings):
     vocabulary: int
     layers: int
@@ -93,7 +106,7 @@ class LanguageSettings(Settings):
     test_tokens: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageSettings(Settings):
     channels: Sequence[int]
     valid_fraction: float
@@ -101,6 +114,16 @@ class ImageSettings(Settings):
     patience: int
     examples: int | None = None
     test_examples: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheorySettings(Settings):
+    """``hidden`` is D of Theorem 1: the inputs, and the hidden units of the gated network."""
+
+    network: str
+    """ridge: ridge regression; gated: two linear layers with an L2 penalty on the Jacobian."""
+    steps: int
+    """Updates in an iteration."""
 
 
 def load(task: str, preset: str, kind: type[S], overrides: Sequence[str] = (), path: Path = PRESETS) -> S:
@@ -197,14 +220,20 @@ def _article(kind: type) -> str:
 
 def _check(settings: Any) -> None:
     """What types alone do not say."""
-    for name in ("batch_size", "hidden", "lr_patience", "layers", "sequence", "vocabulary"):
+    for name in ("batch_size", "hidden", "lr_patience", "layers", "sequence", "vocabulary", "steps"):
         if getattr(settings, name, 1) < 1:
             raise SettingsError(f"{name} is {getattr(settings, name)}; it must be at least 1")
+    if settings.grid_order not in ("shuffled", "tune"):
+        raise SettingsError(f"grid_order is {settings.grid_order!r}; it must be shuffled or tune")
+    if getattr(settings, "network", "ridge") not in ("ridge", "gated"):
+        raise SettingsError(f"network is {settings.network!r}; it must be ridge or gated")
     if not 0 < getattr(settings, "valid_fraction", 0.5) < 1:
         raise SettingsError(f"valid_fraction is {settings.valid_fraction}; it must lie between 0 and 1")
     for name, h in settings.space.items():
-        if h.kind == "randint" and any(value != int(value) for value in (h.lower, h.upper, h.init)):
-            raise SettingsError(f"space.{name}: lower, upper and init of a randint must be whole numbers")
+        if h.kind == "randint" and any(value != int(value) for value in (h.lower, h.upper, h.init, *h.levels)):
+            raise SettingsError(f"space.{name}: lower, upper, init and levels of a randint must be whole numbers")
+        if not settings.levels()[name]:
+            raise SettingsError(f"space.{name}.levels has no value from {h.lower:g} to {h.upper:g} for the grid")
         try:
             HyperSpace({name: h.domain()}).unconstrain({name: settings.initial()[name]})
         except SettingsError as error:

@@ -1,5 +1,8 @@
 """Self-Tuning Networks for PyTorch and Ray Tune."""
 
+from importlib import import_module
+from types import ModuleType
+
 from stn_tune import nn
 from stn_tune.checkpoint import CheckpointError
 from stn_tune.config import STNOptions, hyper_from_config
@@ -35,6 +38,7 @@ __all__ = [
     "SpaceError",
     "Task",
     "UnusedError",
+    "analysis",
     "augment",
     "describe",
     "fix",
@@ -44,3 +48,10 @@ __all__ = [
     "real",
     "self_tune",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """``stn_tune.analysis``, which needs pandas, is imported when it is asked for."""
+    if name == "analysis":
+        return import_module("stn_tune.analysis")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

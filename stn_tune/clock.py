@@ -13,12 +13,15 @@ from pathlib import Path
 class Clock:
     """Seconds held, training, evaluating and setting up: of one trial, over all its processes.
 
+    ``start_s`` comes on top of ``wall_s``: how long its first process took to get as far as the trial.
+
     They are carried on from a checkpoint of the same trial, and from ``file`` in the trial's folder, which also knows
     of the time since that checkpoint, and of the time before PBT gave the trial another one's.
     """
 
-    def __init__(self, file: Path | None):
+    def __init__(self, file: Path | None, start_s: float = 0.0):
         self._start = time.perf_counter()
+        self._start_s = start_s
         self._file = file
         self._own = {"train_s": 0.0, "eval_s": 0.0, "setup_s": 0.0}
         self._earlier = {"wall_s": 0.0, **self._own}
@@ -33,15 +36,26 @@ class Clock:
 
     def now(self) -> dict[str, float]:
         own = {"wall_s": time.perf_counter() - self._start, **self._own}
-        return {name: self._earlier[name] + own[name] for name in own}
+        return {name: self._earlier[name] + own[name] for name in own} | {"start_s": self._start_s}
 
     def carry_on(self, seconds: Mapping[str, float]) -> None:
         """What earlier processes have counted, where that is more than is known of them already."""
         if seconds["wall_s"] > self._earlier["wall_s"]:
-            self._earlier = dict(seconds)
+            self._earlier = {name: seconds[name] for name in self._earlier}
+            self._start_s = seconds["start_s"]
 
     def write(self) -> None:
         if self._file is not None:
             partial = self._file.with_suffix(".part")
             partial.write_text(json.dumps(self.now()))
             os.replace(partial, self._file)
+
+
+def process_age() -> float:
+    """Seconds since this process was started; 0 where the system does not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        return 0.0
+    return max(0.0, uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))

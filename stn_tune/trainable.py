@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from stn_tune import rng
 from stn_tune.checkpoint import load_state, save_state
-from stn_tune.clock import Clock
+from stn_tune.clock import Clock, process_age
 from stn_tune.config import RESERVED, STNOptions, flat, hyper_from_config
 from stn_tune.groups import group_settings, take_over
 from stn_tune.hyper import Fixed
@@ -54,15 +54,15 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         return type(f"{cls.__name__}_{name}", (cls,), {"task": held, "__module__": cls.__module__, **attributes})
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._build(config)
+        self._build(config, process_age() if self._trial_info is not None else 0.0)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._build(copy.deepcopy(new_config))
         return True
 
-    def _build(self, config: dict[str, Any]) -> None:
+    def _build(self, config: dict[str, Any], start_s: float = 0.0) -> None:
         own_folder = self._trial_info is not None and self.logdir is not None
-        self._clock = Clock(Path(self.logdir, "clock.json") if own_folder else None)
+        self._clock = Clock(Path(self.logdir, "clock.json") if own_folder else None, start_s)
         start = time.perf_counter()
         self._device = self._assigned_device()
         seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))

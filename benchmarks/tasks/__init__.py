@@ -12,9 +12,10 @@ import stn_tune as stn
 from benchmarks.data import cifar10, embedded, ptb
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.small_cnn import SmallCNN
-from benchmarks.settings import ImageSettings, LanguageSettings, Settings, SettingsError, load
+from benchmarks.settings import ImageSettings, LanguageSettings, Settings, SettingsError, TheorySettings, load
 from benchmarks.tasks.images import ImageTask
 from benchmarks.tasks.language import LanguageTask
+from benchmarks.tasks.theory import TheoryTask
 
 CIFAR10_MEAN, CIFAR10_STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
@@ -48,6 +49,11 @@ def digits_task(settings: ImageSettings, data: Path) -> stn.Task:
     return ImageTask(settings, embedded.digits, small_cnn, (0.305,), (0.376,))
 
 
+def theory_task(settings: TheorySettings, data: Path) -> stn.Task:
+    """Linear networks whose best response is known: nothing to download."""
+    return TheoryTask(settings)
+
+
 def alexnet(settings: ImageSettings) -> AlexNet:
     return AlexNet(settings.channels, settings.hidden)
 
@@ -61,6 +67,7 @@ TASKS: dict[str, tuple[type[Settings], Callable[[Any, Path], stn.Task]]] = {
     "cifar10": (ImageSettings, cifar10_task),
     "pydoc": (LanguageSettings, pydoc_task),
     "digits": (ImageSettings, digits_task),
+    "theory": (TheorySettings, theory_task),
 }
 """name -> its kind of settings, and how to make it."""
 
@@ -73,24 +80,57 @@ class Problem:
     preset: str
     settings: Settings
     task: stn.Task
+    tuned: tuple[str, ...]
+    """Which hyperparameters are tuned; all others stay at their initial values."""
 
     @property
     def space(self) -> dict[str, Any]:
-        return self.settings.domains()
+        domains = self.settings.domains()
+        return {name: domains[name] for name in self.tuned}
+
+    @property
+    def initial(self) -> dict[str, float]:
+        return self.settings.initial()
+
+    @property
+    def levels(self) -> dict[str, list[float]]:
+        return self.settings.levels()
+
+    @property
+    def lr(self) -> float:
+        return self.settings.lr
+
+    @property
+    def grid_order(self) -> str:
+        return self.settings.grid_order
+
+    @property
+    def stn_options(self) -> dict[str, Any]:
+        return self.settings.stn_options(self.tuned)
 
     def fixed(self, **options: Any) -> type[stn.FixedTrainable]:
         return stn.FixedTrainable.of(self.task, **options)
 
     def self_tuned(self, **options: Any) -> type[stn.STNTrainable]:
-        return stn.STNTrainable.of(self.task, space=self.space, **{**self.settings.stn_options(), **options})
+        return stn.STNTrainable.of(self.task, space=self.space, **{**self.stn_options, **options})
 
 
-def problem(name: str, preset: str, overrides: Sequence[str] = (), data: Path | None = None) -> Problem:
-    """A task by name, in the size of a preset, with ``key=value`` overrides."""
+def problem(
+    name: str,
+    preset: str,
+    overrides: Sequence[str] = (),
+    data: Path | None = None,
+    tuned: Sequence[str] = (),
+) -> Problem:
+    """A task by name, in the size of a preset, with ``key=value`` overrides; ``tuned`` is all, where it is empty."""
     if name not in TASKS:
         raise SettingsError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
     from benchmarks.data import data_dir
 
     kind, make = TASKS[name]
     settings = load(name, preset, kind, overrides)
-    return Problem(name, preset, settings, make(settings, data_dir(None) if data is None else data))
+    for chosen in tuned:
+        if chosen not in settings.space:
+            raise SettingsError(f"{name} has no hyperparameter {chosen!r}; there are {', '.join(settings.space)}")
+    task = make(settings, data_dir(None) if data is None else data)
+    return Problem(name, preset, settings, task, tuple(tuned) or tuple(settings.space))

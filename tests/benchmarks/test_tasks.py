@@ -200,5 +200,5 @@ def test_the_paper_preset_runs_at_full_size(name):
 
 
 def test_the_names_of_the_tasks():
-    assert list(TASKS) == ["ptb", "cifar10", "pydoc", "digits"]
+    assert list(TASKS) == ["ptb", "cifar10", "pydoc", "digits", "theory"]
     assert benchmarks.TASKS is TASKS

@@ -1,0 +1,68 @@
+"""What the command line says of a run: options, budgets, seeds, and which experiments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from baselines import METHODS
+from benchmarks.experiment import Experiment
+from benchmarks.settings import SettingsError
+from benchmarks.tasks import Problem, problem
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line says of a run, whatever its experiments are."""
+
+    task: str
+    out: Path
+    budget_s: float
+    preset: str = "small"
+    overrides: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()
+    workers: int = 1
+    cpus: float = 1
+    gpus: float = 0
+    address: str | None = None
+    storage: str | None = None
+    data: Path | None = None
+    resume: bool = False
+    command: str = "run"
+
+    def problem(self) -> Problem:
+        return problem(self.task, self.preset, self.overrides, self.data, self.tuned)
+
+
+def seconds(text: str) -> float:
+    """``90s``, ``20m``, ``6h`` or ``1h30m`` in seconds."""
+    parts = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    total = sum(float(n) * unit for n, unit in zip(parts.groups(), (3600, 60, 1), strict=True) if n) if parts else 0.0
+    if not total > 0:
+        raise SettingsError(f"--budget {text!r} is no duration; write 90s, 20m, 6h or 1h30m")
+    return total
+
+
+def seed_list(text: str) -> list[int]:
+    """``5`` is a count: 0 to 4; ``0,3,7`` is a list; ``7,`` a list of one."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    if "," not in text and numbers:
+        numbers = list(range(numbers[0]))
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise SettingsError(f"--seeds {text!r} is neither a count (5) nor a list of different seeds (0,3,7)")
+    return numbers
+
+
+def choose(methods: Sequence[str], seeds: Sequence[int]) -> list[Experiment]:
+    """One experiment per method and seed, seed by seed, so that an early end leaves whole comparisons."""
+    for name in methods:
+        if name not in METHODS:
+            raise SettingsError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
+    if len(set(methods)) < len(methods):
+        raise SettingsError(f"--methods names one twice: {' '.join(methods)}")
+    return [Experiment(name, seed, needs=METHODS[name].needs) for seed in seeds for name in methods]

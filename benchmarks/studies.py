@@ -1,0 +1,62 @@
+"""The paper's other experiments, as lists for the runner: schedules (Section 4.1), sensitivity (appendix H)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from baselines import METHODS
+from benchmarks.experiment import Experiment
+from benchmarks.settings import SettingsError
+
+STARTS = (0.3, 0.5, 0.7, 0.9)
+"""Initial output dropouts beside the preset's own."""
+STEPS = ((1, 1), (2, 1), (5, 1), (10, 1), (1, 5), (5, 5))
+"""T_train and T_valid."""
+SCALES = (0.1, 0.5, 1.0, 2.0)
+"""Initial perturbation scales σ."""
+
+TUNED = "output_dropout"
+OTHER = "input_dropout"
+
+
+def schedules(task: str, seeds: Sequence[int], levels: int, heatmap: int) -> list[Experiment]:
+    """Output dropout alone: fixed, perturbed, self-tuned, replayed; from several starts; and against input dropout.
+
+    ``levels`` is the number of values of the fine grid, ``heatmap`` that along each side of the heat map, which takes
+    the first seed only.
+    """
+    if task not in ("ptb", "pydoc"):
+        raise SettingsError(f"schedules are those of the language model's output dropout: {task!r} is not ptb or pydoc")
+    grid = (f"space.{TUNED}.levels={spaced(levels)}",)
+    alone = (TUNED,)
+    heat = (f"space.{TUNED}.levels={spaced(heatmap)}", f"space.{OTHER}.levels={spaced(heatmap)}")
+    chosen = []
+    for seed in seeds:
+        chosen.append(Experiment("stn", seed, tuned=alone))
+        chosen.append(Experiment("grid", seed, changes=grid, tuned=alone))
+        for name in ("replay", "final", "gaussian", "sinusoid", "greedy"):
+            chosen.append(Experiment(name, seed, tuned=alone, needs=METHODS[name].needs))
+        for start in STARTS:
+            chosen.append(
+                Experiment("stn", seed, f"stn start={start:g}", (f"space.{TUNED}.init={start:g}",), tuned=alone)
+            )
+    return [*chosen, Experiment("grid", seeds[0], "heatmap", heat, tuned=(OTHER, TUNED))]
+
+
+def spaced(count: int) -> list[float]:
+    """Rates from 0 to 0.9."""
+    return [round(0.9 * k / max(count - 1, 1), 3) for k in range(count)]
+
+
+def sensitivity(seeds: Sequence[int]) -> list[Experiment]:
+    """The STN with other numbers of training and validation steps, and with other scales, fixed and tuned."""
+    chosen = []
+    for seed in seeds:
+        for train, valid in STEPS:
+            changes = (f"stn.train_steps={train}", f"stn.valid_steps={valid}")
+            chosen.append(Experiment("stn", seed, f"stn train={train} valid={valid}", changes))
+        for scale in SCALES:
+            for flag, tuned in (("fixed", "false"), ("tuned", "true")):
+                changes = (f"stn.scale={scale}", f"stn.tune_scale={tuned}")
+                chosen.append(Experiment("stn", seed, f"stn scale={scale:g} {flag}", changes))
+    return chosen
