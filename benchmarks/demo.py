@@ -42,6 +42,6 @@ def run(budget_s: float, out: Path) -> int:
                 if not runner.run(o, choose(METHODS, [0]), console):
                     return 1
     for o in options:
-        console.print()
+        console.print(f"\n[bold]{o.task}[/]: {TASKS[o.task][0]}", highlight=False)
         report.run([o.out])
     return 0
