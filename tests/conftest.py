@@ -12,6 +12,21 @@ from ray import tune
 import stn_tune as stn
 
 
+GROUPS = {
+    "tune": ("test_faults", "test_pipelines", "test_search", "test_skopt_search", "test_tune"),
+    "runner": ("test_cluster", "test_run", "test_studies"),
+}
+"""Modules that start Ray: with two pytest workers (`make test`), each group has one to itself, and begins first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    group_of = {module: group for group, modules in GROUPS.items() for module in modules}
+    for item in items:
+        if item.path.stem in group_of:
+            item.add_marker(pytest.mark.xdist_group(group_of[item.path.stem]))
+    items.sort(key=lambda item: item.path.stem not in group_of)
+
+
 @pytest.fixture(autouse=True)
 def _reproducible():
     torch.set_num_threads(1)

@@ -18,6 +18,7 @@ TITLES = {
     "fixed": "initial values, fixed",
     "final": "final STN values, fixed",
     "replay": "STN schedule replayed",
+    "greedy": "greedy schedule of the grid",
     "gaussian": "Gaussian noise",
     "sinusoid": "sinusoid noise",
 }

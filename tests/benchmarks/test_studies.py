@@ -59,7 +59,7 @@ def smoke(command: list[str], out: Path, *expected: str) -> None:
 @pytest.mark.usefixtures("ray_session")
 def test_schedules_run(tmp_path, capsys):
     smoke(
-        ["schedules", "pydoc", "--levels", "2", "--heatmap", "2"],
+        ["schedules", "pydoc", "--levels", "3", "--heatmap", "2"],
         tmp_path / "out",
         *("schedules-by-start", "heatmaps", "greedy", "perturbed"),
     )
