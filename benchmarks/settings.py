@@ -232,14 +232,14 @@ def _check(settings: Any) -> None:
     for name, h in settings.space.items():
         if h.kind == "randint" and any(value != int(value) for value in (h.lower, h.upper, h.init, *h.levels)):
             raise SettingsError(f"space.{name}: lower, upper, init and levels of a randint must be whole numbers")
-        if not settings.levels()[name]:
-            raise SettingsError(f"space.{name}.levels has no value from {h.lower:g} to {h.upper:g} for the grid")
         try:
             HyperSpace({name: h.domain()}).unconstrain({name: settings.initial()[name]})
         except SettingsError as error:
             raise SettingsError(f"space.{name}: {error}") from None
         except SpaceError as error:
             raise SettingsError(f"space.{error}") from None
+        if not settings.levels()[name]:
+            raise SettingsError(f"space.{name}.levels has no value from {h.lower:g} to {h.upper:g} for the grid")
     try:
         STNOptions.of(settings.stn_options())
     except ValueError as error:

@@ -28,10 +28,13 @@ class Measured(NamedTuple):
 
 
 def measured(frame: pd.DataFrame, metric: str) -> list[Measured]:
-    """What selects and its test value, then every other metric of either split that has numbers."""
+    """What selects and its test value, then every other metric of either split that has numbers.
+
+    A name with a slash (``val_response/exact_03``) is a point of something that a figure draws, not a result.
+    """
     main = metric.removeprefix("val_")
     found = [Measured(metric, "val", main), Measured(f"test_{main}", "test", main)]
-    names = {name.split("_", 1)[1] for name in frame.columns if name.startswith(("val_", "test_"))} - {main}
+    names = {c.split("_", 1)[1] for c in frame.columns if c.startswith(("val_", "test_")) and "/" not in c} - {main}
     found += [Measured(f"{split}_{name}", split, name) for name in sorted(names) for split in ("val", "test")]
     return [m for m in found if m.column in frame and numbers(frame, m.column).notna().any()]
 

@@ -110,10 +110,8 @@ def _assemble(experiments: list[Experiment], metric: str, mode: str) -> pd.DataF
     kinds = {name: object if name in ("experiment", "method", "trial_id", "status") else np.int64 for name in about}
     columns = {name: np.repeat(np.array(about[name], dtype=kinds[name]), lengths) for name in about}
     names = dict.fromkeys(name for trial in trials for name in trial.columns)
-    frame = pd.DataFrame({name: _joined(name, trials) for name in names} | columns, copy=False)
-    for name in FIRST_COLUMNS:
-        if name not in frame:
-            frame[name] = np.nan
+    missing = {name: np.full(sum(lengths), np.nan) for name in FIRST_COLUMNS}
+    frame = pd.DataFrame(missing | {name: _joined(name, trials) for name in names} | columns, copy=False)
     frame = _with_clocks(frame)
     best = f"best_{metric}"
     if metric in frame:

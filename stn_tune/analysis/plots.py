@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from stn_tune.analysis import plots_grid, plots_schedules, plots_search, plots_sensitivity
+from stn_tune.analysis import plots_grid, plots_schedules, plots_search, plots_sensitivity, plots_theory
 from stn_tune.analysis.curves import Curves, curves
 from stn_tune.analysis.labels import literal, method_title, metric_title, parse
 from stn_tune.analysis.order import in_order
@@ -130,6 +130,7 @@ FIGURES: dict[str, Draw] = {
     "scales": plots_sensitivity.scales,
     "configurations": plots_search.configurations,
     "importance": plots_search.importance,
+    "neighbourhood": plots_theory.neighbourhood,
 }
 
 __all__ = ["FIGURES", "NotThere", "draw_curves", "save"]
