@@ -103,12 +103,29 @@ def build_parser() -> argparse.ArgumentParser:
     schedules.add_argument(
         "--heatmap", type=int, default=5, help="values per side of the heat map (default 5; 0: none)"
     )
+    schedules.add_argument(
+        "--starts",
+        type=float,
+        nargs="+",
+        metavar="X",
+        help="output dropouts to start from, beside the preset's (default 0.3 0.5 0.7 0.9)",
+    )
     add_run_options(schedules, budget="2h")
     schedules.set_defaults(run=run_schedules)
 
     sensitivity = commands.add_parser("sensitivity", help="appendix H: step ratios and perturbation scales of the STN")
     sensitivity.add_argument("task", help="ptb, cifar10, pydoc or digits")
     sensitivity.add_argument("--seeds", default="1", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 1")
+    sensitivity.add_argument(
+        "--steps",
+        type=step_ratio,
+        nargs="+",
+        metavar="T:V",
+        help="training steps to validation steps (default 1:1 2:1 5:1 10:1 1:5 5:5)",
+    )
+    sensitivity.add_argument(
+        "--scales", type=float, nargs="+", metavar="S", help="perturbation scales (default 0.1 0.5 1 2)"
+    )
     add_run_options(sensitivity, budget="10m")
     sensitivity.set_defaults(run=run_sensitivity)
 
@@ -189,6 +206,13 @@ def positive(text: str) -> int:
     return number
 
 
+def step_ratio(text: str) -> tuple[int, int]:
+    train, colon, valid = text.partition(":")
+    if not colon:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form T:V, such as 2:1")
+    return positive(train), positive(valid)
+
+
 def run_data(arguments: argparse.Namespace) -> None:
     from benchmarks.data.command import run
 
@@ -248,17 +272,20 @@ def run_run(arguments: argparse.Namespace) -> int:
 
 def run_schedules(arguments: argparse.Namespace) -> int:
     from benchmarks.options import seed_list
-    from benchmarks.studies import schedules
+    from benchmarks.studies import STARTS, schedules
 
+    starts = STARTS if arguments.starts is None else arguments.starts
     seeds = seed_list(arguments.seeds)
-    return conduct(run_options(arguments), schedules(arguments.task, seeds, arguments.levels, arguments.heatmap))
+    chosen = schedules(arguments.task, seeds, arguments.levels, arguments.heatmap, starts)
+    return conduct(run_options(arguments), chosen)
 
 
 def run_sensitivity(arguments: argparse.Namespace) -> int:
     from benchmarks.options import seed_list
-    from benchmarks.studies import sensitivity
+    from benchmarks.studies import SCALES, STEPS, sensitivity
 
-    return conduct(run_options(arguments), sensitivity(seed_list(arguments.seeds)))
+    chosen = sensitivity(seed_list(arguments.seeds), arguments.steps or STEPS, arguments.scales or SCALES)
+    return conduct(run_options(arguments), chosen)
 
 
 def run_theory(arguments: argparse.Namespace) -> int:

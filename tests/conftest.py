@@ -11,7 +11,6 @@ from ray import tune
 
 import stn_tune as stn
 
-
 GROUPS = {
     "tune": ("test_faults", "test_pipelines", "test_search", "test_skopt_search", "test_tune"),
     "runner": ("test_cluster", "test_run", "test_studies"),
@@ -19,6 +18,7 @@ GROUPS = {
 """Modules that start Ray: with two pytest workers (`make test`), each group has one to itself, and begins first."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     group_of = {module: group for group, modules in GROUPS.items() for module in modules}
     for item in items:

@@ -78,7 +78,7 @@ def test_clocks_add_up_and_go_on_after_a_restore(tmp_path):
     other = fixed()(config=dict(CONFIG))
     other.load_checkpoint(str(tmp_path))
     third = other.train()
-    for key in CLOCKS:
+    for key in CLOCKS - {"start_s"}:
         assert third[key] > second[key] or key == "eval_s"
 
 

@@ -56,10 +56,17 @@ def smoke(command: list[str], out: Path, *expected: str) -> None:
         assert f'id="{name}' in page
 
 
+@pytest.mark.parametrize("text", ["2", "2:x", "0:1"])
+def test_a_step_ratio_is_two_counts(text, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["sensitivity", "digits", "--steps", text])
+    assert "--steps" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("ray_session")
 def test_schedules_run(tmp_path, capsys):
     smoke(
-        ["schedules", "pydoc", "--levels", "3", "--heatmap", "2"],
+        ["schedules", "pydoc", "--levels", "3", "--heatmap", "2", "--starts", "0.5"],
         tmp_path / "out",
         *("schedules-by-start", "heatmaps", "greedy", "perturbed"),
     )
@@ -72,7 +79,8 @@ def test_schedules_run(tmp_path, capsys):
 
 @pytest.mark.usefixtures("ray_session")
 def test_sensitivity_runs(tmp_path):
-    smoke(["sensitivity", "digits"], tmp_path / "out", "steps", "scales")
+    command = ["sensitivity", "digits", "--steps", "1:1", "1:5", "--scales", "1"]
+    smoke(command, tmp_path / "out", "steps", "scales")
 
 
 @pytest.mark.usefixtures("ray_session")

@@ -4,12 +4,13 @@ import math
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import benchmarks
 import stn_tune as stn
-from benchmarks.data import Corpus
+from benchmarks.data import Corpus, embedded
 from benchmarks.settings import LanguageSettings, load
 from benchmarks.tasks import TASKS, problem
 from benchmarks.tasks.language import IGNORED, LanguageTask, Text
@@ -202,3 +203,13 @@ def test_the_paper_preset_runs_at_full_size(name):
 def test_the_names_of_the_tasks():
     assert list(TASKS) == ["ptb", "cifar10", "pydoc", "digits", "theory"]
     assert benchmarks.TASKS is TASKS
+
+
+def test_digits_are_scikit_learns_own():
+    from sklearn.datasets import load_digits
+
+    pictures, labels = load_digits(return_X_y=True)
+    found = embedded.digits()
+    values = torch.cat([found.train_x, found.test_x]).view(-1, 64).float().sum(0)
+    assert values.numpy() == pytest.approx(np.round(pictures * (255 / 16)).sum(0))
+    assert torch.bincount(torch.cat([found.train_y, found.test_y])).tolist() == np.bincount(labels).tolist()
