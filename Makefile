@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/python -m benchmarks demo
 
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

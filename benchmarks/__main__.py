@@ -79,6 +79,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="tune only these hyperparameters; the others keep their initial values",
     )
+    run.add_argument(
+        "--schedule", type=Path, metavar="FILE", help="what replay follows (default: what stn finds in the same run)"
+    )
     add_run_options(run, budget="10m")
     run.set_defaults(run=run_run)
 
@@ -266,8 +269,9 @@ def run_run(arguments: argparse.Namespace) -> int:
     from benchmarks.options import choose, seed_list
 
     methods = [name for part in arguments.methods for name in part.split(",") if name]
-    options = replace(run_options(arguments), tuned=tuple(arguments.tune))
-    return conduct(options, choose(methods, seed_list(arguments.seeds)))
+    options = replace(run_options(arguments), tuned=tuple(arguments.tune), schedule=arguments.schedule)
+    chosen = choose(methods, seed_list(arguments.seeds), schedule=arguments.schedule is not None)
+    return conduct(options, chosen)
 
 
 def run_schedules(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from baselines import METHODS
 from benchmarks.experiment import Experiment
 from benchmarks.settings import SettingsError
 from benchmarks.tasks import Problem, problem
+from stn_tune import Schedule, ScheduleError
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,23 @@ class Options:
     storage: str | None = None
     data: Path | None = None
     resume: bool = False
+    schedule: Path | None = None
+    """What ``replay`` follows; by default what ``stn`` finds in the same run."""
     command: str = "run"
 
     def problem(self) -> Problem:
         return problem(self.task, self.preset, self.overrides, self.data, self.tuned)
+
+    def given_schedule(self) -> Schedule | None:
+        """The schedule of ``--schedule``, in the task's own space."""
+        if self.schedule is None:
+            return None
+        try:
+            return Schedule.load(self.schedule).fitted(self.problem().settings.domains())
+        except OSError as error:
+            raise SettingsError(f"--schedule {self.schedule} cannot be read: {error.strerror}") from None
+        except ScheduleError as error:
+            raise SettingsError(f"--schedule {self.schedule} does not fit {self.task}: {error}") from None
 
 
 def seconds(text: str) -> float:
@@ -58,11 +72,15 @@ def seed_list(text: str) -> list[int]:
     return numbers
 
 
-def choose(methods: Sequence[str], seeds: Sequence[int]) -> list[Experiment]:
-    """One experiment per method and seed, seed by seed, so that an early end leaves whole comparisons."""
+def choose(methods: Sequence[str], seeds: Sequence[int], schedule: bool = False) -> list[Experiment]:
+    """One experiment per method and seed, seed by seed, so that an early end leaves whole comparisons.
+
+    Where a ``schedule`` is given, ``replay`` needs none of ``stn``.
+    """
     for name in methods:
         if name not in METHODS:
             raise SettingsError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
     if len(set(methods)) < len(methods):
         raise SettingsError(f"--methods names one twice: {' '.join(methods)}")
-    return [Experiment(name, seed, needs=METHODS[name].needs) for seed in seeds for name in methods]
+    needs = {name: None if schedule and name == "replay" else METHODS[name].needs for name in methods}
+    return [Experiment(name, seed, needs=needs[name]) for seed in seeds for name in methods]

@@ -135,6 +135,11 @@ class Record:
     def write(self, name: str, data: bytes) -> None:
         _write(self.path(name), data)
 
+    def write_schedule(self, name: str, schedule: Schedule) -> None:
+        folder = self.folder / "schedules"
+        folder.mkdir(exist_ok=True)
+        schedule.save(folder / f"{name}.json")
+
 
 def _write(path: Path, data: bytes) -> None:
     """Whole or not at all."""

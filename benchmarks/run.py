@@ -35,6 +35,7 @@ def run(options: Options, experiments: Sequence[Experiment], console: Console | 
     record = Record(options.out)
     config = _config(options, p, experiments, record)
     _check_needs(experiments, record)
+    options.given_schedule()
     todo = [e for e in experiments if not record.finished(e.name)]
     if not todo:
         console.print(f"all {len(experiments)} experiments of {options.out} are finished", highlight=False)
@@ -211,6 +212,10 @@ class _Run:
             self._give_up(e, why if why.startswith(e.name) else f"{e.name}: {why}")
         else:
             self.record.write(e.name, data)
+            if e.method == "stn":
+                schedule = found(data, self._job(e, "").problem()).schedule
+                assert schedule is not None
+                self.record.write_schedule(e.name, schedule)
             self._finished(e, data)
 
     def _finished(self, e: Experiment, data: bytes) -> None:

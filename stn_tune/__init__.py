@@ -14,8 +14,8 @@ from stn_tune.search import STNSearch
 from stn_tune.space import HyperSpace, SpaceError, positive, real
 from stn_tune.task import Loaders, Task
 from stn_tune.trainable import FixedTrainable, STNTrainable
-from stn_tune.training import NonFiniteError
-from stn_tune.tuner import SelfTuner, UnusedError
+from stn_tune.training import NonFiniteError, UnusedError
+from stn_tune.tuner import SelfTuner
 
 __version__ = "0.1.0"
 

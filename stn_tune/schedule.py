@@ -152,6 +152,15 @@ class Schedule:
             result[name] = value
         return result
 
+    def fitted(self, space: HyperSpace | Mapping[str, Any]) -> Schedule:
+        """The same values in another space, that of the task to train: every name and value has to be in it."""
+        space = space if isinstance(space, HyperSpace) else HyperSpace(space)
+        for name in self.values:
+            if name not in space:
+                raise ScheduleError(unknown_name(name, space.names))
+        own = HyperSpace({name: space.domain(name) for name in self.values})
+        return Schedule(own, self.steps, self.values, self.scales, self.total_steps)
+
     def to_json(self) -> dict[str, Any]:
         """The documented, versioned format: plain JSON that needs nothing but this text to be read."""
         return {

@@ -19,6 +19,10 @@ LossFn = Callable[[nn.Module, Batch, Mapping[str, Value]], Tensor]
 """``loss_fn(model, batch, hp)`` -> a scalar, or one loss per example."""
 
 
+class UnusedError(ValueError):
+    """A hyperparameter that is tuned or scheduled, but read by neither the model nor the loss."""
+
+
 class NonFiniteError(FloatingPointError):
     """A loss or gradient was infinite or NaN. The step was not applied: everything is as it was before it."""
 
@@ -179,7 +183,13 @@ class FixedTrainer(Trainer):
         return self._weight_step(loss_fn, batch, self.source.current)
 
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None = None) -> float:
-        return mean_loss(self.train_step(loss_fn, batch) for batch in train)
+        first = self.step == 0
+        loss = mean_loss(self.train_step(loss_fn, batch) for batch in train)
+        if first and self.schedule is not None:
+            unread = [name for name in self.schedule(0) if name not in self.source.current.read]
+            if unread:
+                raise UnusedError(f"{', '.join(unread)}: scheduled, but read by neither the model nor the loss")
+        return loss
 
     @contextmanager
     def evaluation(self) -> Iterator[Mapping[str, Value]]:

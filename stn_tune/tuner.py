@@ -13,14 +13,10 @@ from torch.optim import Adam, Optimizer
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.layer import HyperLayer
 from stn_tune.schedule import Schedule
-from stn_tune.training import Batch, LossFn, Trainer, batch_size, evaluating, frozen, mean_loss
+from stn_tune.training import Batch, LossFn, Trainer, UnusedError, batch_size, evaluating, frozen, mean_loss
 
 Draw = Literal["example", "batch", "mean"]
 """How λ+ε is drawn in a step: for each example, once for the batch, or not at all (ε = 0)."""
-
-
-class UnusedError(ValueError):
-    """A hyperparameter that neither the model nor the loss reads: it would drift with no meaning."""
 
 
 class SelfTuner(Trainer):

@@ -11,20 +11,21 @@ from ray import tune
 
 import stn_tune as stn
 
-GROUPS = {
-    "tune": ("test_faults", "test_pipelines", "test_search", "test_skopt_search", "test_tune"),
-    "runner": ("test_cluster", "test_run", "test_studies"),
-}
-"""Modules that start Ray: with two pytest workers (`make test`), each group has one to itself, and begins first."""
+SLOWEST = (
+    "test_run",
+    "test_tune",
+    "test_studies",
+    "test_cluster",
+    "test_faults",
+    "test_pipelines",
+    "test_skopt_search",
+)
+"""Modules that start Ray. `make test` gives whole modules to two workers; these begin, so that none is left for last."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    group_of = {module: group for group, modules in GROUPS.items() for module in modules}
-    for item in items:
-        if item.path.stem in group_of:
-            item.add_marker(pytest.mark.xdist_group(group_of[item.path.stem]))
-    items.sort(key=lambda item: item.path.stem not in group_of)
+    place = {module: k for k, module in enumerate(SLOWEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(SLOWEST)))
 
 
 @pytest.fixture(autouse=True)

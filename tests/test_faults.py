@@ -14,8 +14,6 @@ import pytest
 import ray
 from ray import tune
 
-import stn_tune as stn
-from tests.digits_task import ONLINE, Digits
 from tests.driver_job import TRAINABLE
 
 REPO = Path(__file__).parents[1]
@@ -56,17 +54,3 @@ def test_a_killed_driver_is_carried_on_by_restore(tmp_path):
         assert rows(tmp_path / "run" / name) == before, "a finished trial is not run again"
     assert len({result.config["lr"] for result in results}) == 3
     assert sorted(result.config["stn"]["seed"] for result in results) == [0, 1, 2], "the searcher counts on"
-
-
-def test_a_lost_node_costs_nothing_but_time(tmp_path):
-    job = start(str(REPO / "tests/node_job.py"), str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output, errors = job.communicate(timeout=280)
-    assert job.returncode == 0, errors[-3000:]
-    report = json.loads(next(line for line in output.splitlines() if line.startswith("REPORT "))[7:])
-    assert report["errors"] == 0
-    assert report["nodes_lost"] == 1
-    assert max(report["pids"]) == 2, "a trial has moved to another process"
-    assert report["iterations"] == [[1, 2, 3, 4, 5, 6]] * 3
-    for lr, losses in report["val_loss"].items():
-        undisturbed = stn.STNTrainable.of(Digits, space=ONLINE)(config={"lr": float(lr)})
-        assert losses == [undisturbed.train()["val_loss"] for _ in range(6)]

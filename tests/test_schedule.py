@@ -105,3 +105,14 @@ def test_bad_positions_are_refused():
     ):
         with pytest.raises(stn.ScheduleError):
             make().at(**arguments)
+
+
+def test_a_schedule_is_fitted_to_the_space_of_the_task_to_train():
+    found = stn.Schedule({"rate": tune.uniform(0, 1)}, [0, 10], {"rate": [0.2, 0.8]})
+    fitted = found.fitted({"rate": tune.uniform(0, 0.9), "other": tune.uniform(0, 1)})
+    assert fitted.at(step=10) == {"rate": 0.8}
+    assert list(fitted.space) == ["rate"]
+    with pytest.raises(stn.ScheduleError, match=r"rate: 0\.8 is not in .*\(at step 10\)"):
+        found.fitted({"rate": tune.uniform(0, 0.75)})
+    with pytest.raises(stn.ScheduleError, match=r"rate is not a hyperparameter here .*did you mean rates"):
+        found.fitted({"rates": tune.uniform(0, 1)})

@@ -207,6 +207,12 @@ def test_warm_up_counts_iterations():
     assert values[2] != values[1]
 
 
+def test_a_schedule_of_what_nothing_reads_is_an_error():
+    trainable = fixed(schedule=lambda step: {"dropuot": 0.3})(config=dict(CONFIG))
+    with pytest.raises(stn.UnusedError, match="dropuot: scheduled, but read by neither the model nor the loss"):
+        trainable.train()
+
+
 def test_a_schedule_overrides_the_config_and_is_reported():
     space = {"dropout": tune.uniform(0, 0.75)}
     schedule = stn.Schedule(space, [0, 10, 20], {"dropout": [0.1, 0.3, 0.7]})

@@ -28,6 +28,7 @@ from ray.tune import Checkpoint
 from benchmarks.__main__ import build_parser
 from benchmarks.lasting import present
 from benchmarks.record import Record, unpack
+from benchmarks.tasks import problem
 
 REPO = Path(__file__).parents[2]
 FILES = REPO / "benchmarks" / "cluster"
@@ -237,6 +238,12 @@ def test_a_lost_node_costs_no_experiment(nodes, tmp_path):
     output, _ = command.communicate(timeout=2 * PATIENCE_S)
     assert command.returncode == 0, output[-3000:]
     check_complete(tmp_path / "out", {"stn-0", "random-0"})
+    _, rows = unpack(Record(tmp_path / "out").read("stn-0"))
+    p = problem("digits", "smoke")
+    undisturbed = p.self_tuned()(config={**p.initial, "seed": 0})
+    losses = [undisturbed.train()["val_loss"] for _ in range(rows[-1]["training_iteration"])]
+    for row in rows:
+        assert row["val_loss"] == pytest.approx(losses[row["training_iteration"] - 1], rel=1e-6), "bit for bit the same"
 
 
 @pytest.mark.parametrize("name", ["on-premise", "aws"])

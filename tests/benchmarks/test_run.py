@@ -145,6 +145,18 @@ def test_replay_and_final_use_what_stn_found(finished):
     assert final[-1]["hp/fc1_dropout"] == stn[-1]["hp/fc1_dropout"]
 
 
+def test_a_found_schedule_is_kept_and_can_be_given_to_replay(finished, tmp_path):
+    path = finished / "out" / "schedules" / "stn-0.json"
+    given = options(tmp_path, schedule=path).given_schedule()
+    _, rows = rows_of(finished, "stn-0")
+    assert given.at(step=rows[3]["step"])["fc1_dropout"] == rows[3]["hp/fc1_dropout"]
+    assert [e.needs for e in choose(["replay"], [0], schedule=True)] == [None]
+    with pytest.raises(SettingsError, match="does not fit pydoc: conv1_dropout is not a hyperparameter here"):
+        options(tmp_path, schedule=path, task="pydoc", overrides=()).given_schedule()
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        options(tmp_path, schedule=tmp_path / "nothing.json").given_schedule()
+
+
 def test_the_greedy_schedule_takes_the_best_of_each_epoch(finished):
     data = Record(finished / "out").read("grid-0")
     p = problem("digits", "smoke", TRIALS_END_SOON)
