@@ -224,7 +224,7 @@ def sinusoid_noise(step: int, *, amplitude: float, period: int) -> float:
 
 METHODS: dict[str, Method] = {
     "stn": Method(self_tuning, "a self-tuning network: one training run"),
-    "grid": Method(grid, "grid search over the preset's levels, shuffled by the seed (Tune's own order: --set grid_order=tune)"),
+    "grid": Method(grid, "grid search over the preset's levels, shuffled by the seed (or --set grid_order=tune)"),
     "random": Method(random, "random search"),
     "bayes": Method(bayes, "Bayesian optimisation: a Gaussian process with expected improvement (scikit-optimize)"),
     "tpe": Method(tpe, "tree-structured Parzen estimator (Optuna's default)"),

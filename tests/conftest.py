@@ -20,7 +20,7 @@ SLOWEST = (
     "test_pipelines",
     "test_skopt_search",
 )
-"""Modules that start Ray. `make test` gives whole modules to two workers; these begin, so that none is left for last."""
+"""Modules that start Ray. `make test` gives modules to two workers; these begin, so that none is left for last."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
