@@ -29,7 +29,7 @@ def options(folder: Path, **changes) -> Options:
     given = Options(
         task="digits",
         out=folder / "out",
-        budget_s=25.0,
+        budget_s=45.0,
         preset="smoke",
         overrides=TRIALS_END_SOON,
         storage=str(folder / "storage"),
@@ -90,23 +90,23 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(arguments, message,
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, ray_session) -> Path:
-    """A run of the demo's methods, and of two that build on them."""
+    """A run of methods that search until the budget is used up, one that does not, and two that build on it."""
     folder = tmp_path_factory.mktemp("run")
-    assert run(options(folder), choose(["stn", "grid", "random", "bayes", "final", "replay"], [0]), Console(quiet=True))
+    assert run(options(folder), choose(["stn", "grid", "random", "final", "replay"], [0]), Console(quiet=True))
     return folder
 
 
 def test_every_method_is_finished_within_its_budget(finished):
-    for method in ("stn", "grid", "random", "bayes", "final", "replay"):
+    for method in ("stn", "grid", "random", "final", "replay"):
         head, rows = rows_of(finished, f"{method}-0")
         assert head["method"] == method
-        assert head["budget_s"] == 25.0
+        assert head["budget_s"] == 45.0
         spent = [row["compute_s"] for row in rows]
         assert spent == sorted(spent)
-        assert all(s < 25.0 for s in spent[:-1])
+        assert all(s < 45.0 for s in spent[:-1])
         assert {t["config"]["seed"] for t in head["trials"]} == {0}
-        if method in ("grid", "random", "bayes"):
-            assert spent[-1] >= 25.0
+        if method in ("grid", "random"):
+            assert spent[-1] >= 45.0
             assert len(head["trials"]) >= 2
         else:
             assert len(head["trials"]) == 1
@@ -114,7 +114,7 @@ def test_every_method_is_finished_within_its_budget(finished):
 
 
 def test_compute_seconds_are_what_the_trials_held(finished):
-    _, rows = rows_of(finished, "random-0")
+    _, rows = rows_of(finished, "grid-0")
     held: dict[int, float] = {}
     for row in rows:
         held[row["trial"]] = row["wall_s"] + row["start_s"]
@@ -149,7 +149,7 @@ def test_a_found_schedule_is_kept_and_can_be_given_to_replay(finished, tmp_path)
     path = finished / "out" / "schedules" / "stn-0.json"
     given = options(tmp_path, schedule=path).given_schedule()
     _, rows = rows_of(finished, "stn-0")
-    assert given.at(step=rows[3]["step"])["fc1_dropout"] == rows[3]["hp/fc1_dropout"]
+    assert given.at(step=rows[-1]["step"])["fc1_dropout"] == rows[-1]["hp/fc1_dropout"]
     assert [e.needs for e in choose(["replay"], [0], schedule=True)] == [None]
     with pytest.raises(SettingsError, match="does not fit pydoc: conv1_dropout is not a hyperparameter here"):
         options(tmp_path, schedule=path, task="pydoc", overrides=()).given_schedule()
@@ -194,7 +194,7 @@ def test_a_second_run_in_the_same_folder_needs_resume_and_the_same_settings(fini
         SettingsError, match="holds a run already: add --resume to carry it on, or choose another --out"
     ):
         run(options(finished), choose(["stn"], [0]))
-    with pytest.raises(SettingsError, match=r"begun with other settings: budget_s was 25\.0, and is 20\.0 now"):
+    with pytest.raises(SettingsError, match=r"begun with other settings: budget_s was 45\.0, and is 20\.0 now"):
         run(options(finished, resume=True, budget_s=20.0), choose(["stn"], [0]))
     changed = options(finished, resume=True, overrides=("patience=2", "examples=150"))
     with pytest.raises(SettingsError, match=r"settings\.patience was 1, and is 2 now"):

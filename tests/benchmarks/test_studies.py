@@ -42,7 +42,7 @@ def test_schedules_are_of_language_models(capsys):
     assert "'digits' is not ptb or pydoc" in capsys.readouterr().err
 
 
-SMALL = ["--preset", "smoke", "--seeds", "1", "--budget", "40s"]
+SMALL = ["--preset", "smoke", "--seeds", "1", "--budget", "90s"]
 
 
 def smoke(command: list[str], out: Path, *expected: str) -> None:
