@@ -155,13 +155,13 @@ class TheoryTask(stn.Task):
             weights, approximation = exact(lam), learned(lam)
             middle, curves = float(lam + tuner.hyper.origin.cpu()), {"exact": exact, "learned": learned}
             return {
-                "gradient": found,
-                "exact_gradient": gradient,
-                "gradient_error": abs(found - gradient) / abs(gradient),
-                "weight_error": float((approximation - weights).norm() / weights.norm()),
-                "jacobian_error": float((estimate - jacobian).norm() / jacobian.norm()),
-                "slope": float(view @ estimate),
-                "exact_slope": float(view @ jacobian),
+                "response/gradient": found,
+                "response/gradient_exact": gradient,
+                "response/gradient_error": abs(found - gradient) / abs(gradient),
+                "response/weight_error": float((approximation - weights).norm() / weights.norm()),
+                "response/jacobian_error": float((estimate - jacobian).norm() / jacobian.norm()),
+                "response/slope": float(view @ estimate),
+                "response/slope_exact": float(view @ jacobian),
                 "response/first": middle - SPAN,
                 "response/last": middle + SPAN,
                 **{

@@ -35,8 +35,10 @@ ROOM = 0.3
 @styled
 def neighbourhood(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     """Exact and learned best responses for a neighbourhood too small, right and too wide (the paper's Figure 2)."""
-    if "val_gradient_error" not in frame:
-        raise NotThere("no run reports val_gradient_error: the exact best response is known in the theory task alone")
+    if "val_response/gradient_error" not in frame:
+        raise NotThere(
+            "no run reports val_response/gradient_error: the exact best response is known in the theory task alone"
+        )
     variant = {
         (label.method, label.settings["scale"]): name
         for name, label in variants(frame, "scale").items()
@@ -83,7 +85,7 @@ def neighbourhood(frame: Any, config: Mapping[str, Any] | None) -> Figure:
 def last_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """The last report of each experiment, where it is finite."""
     last = rows.sort_values("training_iteration", kind="stable").drop_duplicates("experiment", keep="last")
-    last = last[numeric(last["val_gradient_error"]).notna()]
+    last = last[numeric(last["val_response/gradient_error"]).notna()]
     if last.empty:
         raise NotThere("every run of the theory task diverged")
     return last
@@ -94,7 +96,7 @@ def _draw(ax: Any, rows: pd.DataFrame, scale: float) -> list[End]:
     first, last = (float(rows[f"val_response/{end}"].iloc[0]) for end in ("first", "last"))
     x, truth = np.linspace(first, last, exact.shape[1]), exact.mean(axis=0)
     centre, height = x[len(x) // 2], truth[len(x) // 2]
-    tangent = height + float(rows["val_exact_slope"].mean()) * (x - centre)
+    tangent = height + float(rows["val_response/slope_exact"].mean()) * (x - centre)
     low, high = truth.min(), truth.max()
     bottom, top = low - ROOM * (high - low), high + ROOM * (high - low)
     fine = np.union1d(np.linspace(x[0], x[-1], 400), centre + scale * np.linspace(-4.0, 4.0, 81))
@@ -123,7 +125,7 @@ def _say(ax: Any, rows: pd.DataFrame, rising: bool) -> None:
     """The errors, in the corner that the curve leaves free."""
     place: dict[str, Any] = {"transform": ax.transAxes, "va": "top", "ha": "left" if rising else "right"}
     for y, name, size in ((0.97, "gradient", 9.0), (0.87, "Jacobian", 7.5)):
-        error = float(numeric(rows[f"val_{name.lower()}_error"]).mean())
+        error = float(numeric(rows[f"val_response/{name.lower()}_error"]).mean())
         text = f"{name} error {error:.0%}".replace("%", " %")
         ax.text(0.03 if rising else 0.97, y, text, fontsize=size, color="black" if size > 8 else GREY, **place)
 

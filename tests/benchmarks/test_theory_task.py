@@ -73,13 +73,13 @@ def runs():
 @pytest.mark.parametrize("network", theory.NETWORKS)
 def test_only_the_right_neighbourhood_gives_the_right_gradient(runs, network):
     small, right, wide = (runs[network, scale].rows[-1] for scale in theory.SCALES)
-    for error in ("val_gradient_error", "val_jacobian_error"):
+    for error in ("val_response/gradient_error", "val_response/jacobian_error"):
         assert right[error] < 0.05
         as_long = runs[network, RIGHT].rows[SHORT - 1][error]
         assert small[error] > max(0.9, 2 * as_long), "the slope is not learned in as many steps"
         assert wide[error] > max(0.3, 2 * right[error]), "an affine response cannot follow"
-    assert small["val_weight_error"] < 0.001, "a point mass is enough for the weights themselves"
-    assert wide["val_weight_error"] > 0.05
+    assert small["val_response/weight_error"] < 0.001, "a point mass is enough for the weights themselves"
+    assert wide["val_response/weight_error"] > 0.05
 
 
 def test_training_ends_with_the_schedule_of_its_learning_rate(runs):
@@ -107,13 +107,13 @@ def test_what_is_reported_is_what_the_network_does(runs, network):
         low, high = ((x @ response(lam + d).detach() - t).square().mean() for d in (-h, h))
         return float((high - low) / (2 * h))
 
-    assert row["val_gradient"] == pytest.approx(slope_of_loss(learned), rel=1e-2)
-    assert row["val_exact_gradient"] == pytest.approx(slope_of_loss(exact), rel=1e-2)
+    assert row["val_response/gradient"] == pytest.approx(slope_of_loss(learned), rel=1e-2)
+    assert row["val_response/gradient_exact"] == pytest.approx(slope_of_loss(exact), rel=1e-2)
     at = np.linspace(row["val_response/first"], row["val_response/last"], POINTS)
     drawn, curve = (
         np.array([row[f"val_response/{kind}_{k:02}"] for k in range(POINTS)]) for kind in ("learned", "exact")
     )
-    assert np.diff(drawn) == pytest.approx(np.diff(at) * row["val_slope"], rel=1e-3), "the response is affine"
+    assert np.diff(drawn) == pytest.approx(np.diff(at) * row["val_response/slope"], rel=1e-3), "the response is affine"
     middle = POINTS // 2
     assert drawn[middle] == pytest.approx(curve[middle], rel=0.02)
     assert 1 / (1 + math.exp(-at[middle])) == pytest.approx(math.log(0.2 / 0.03) / math.log(4 / 0.03), rel=1e-5)
@@ -130,7 +130,7 @@ def test_training_at_a_fixed_penalty_reaches_the_closed_form():
     x, t = training_data()
     best = ridge_response(x, t, torch.tensor(0.2).double())
     torch.testing.assert_close(trainable._trainer.model.output.weight[0].detach().double(), best, rtol=1e-3, atol=1e-3)
-    assert "val_gradient_error" not in row
+    assert "val_response/gradient_error" not in row
 
 
 def test_every_experiment_is_a_variant_of_the_settings():
@@ -165,9 +165,9 @@ def plain(row) -> dict:
 def test_the_figure_has_a_panel_per_neighbourhood_with_its_error(runs, tmp_path):
     reported = {(*key, seed): [plain(row) for row in run.rows] for key, run in runs.items() for seed in (0, 1)}
     for row in reported["ridge", 2.0, 1]:
-        row["val_gradient_error"] += 0.2
-    reported["gated", 0.01, 0][-1] |= {"val_gradient_error": math.nan, "val_loss": math.inf}
-    reported["gated", 0.01, 1][-1] |= {"val_gradient_error": math.nan, "val_loss": math.inf}
+        row["val_response/gradient_error"] += 0.2
+    reported["gated", 0.01, 0][-1] |= {"val_response/gradient_error": math.nan, "val_loss": math.inf}
+    reported["gated", 0.01, 1][-1] |= {"val_response/gradient_error": math.nan, "val_loss": math.inf}
     figure = plots.FIGURES["neighbourhood"](as_frame(tmp_path, reported), None)
     assert [ax.get_title("left") for ax in figure.axes[:3]] == [
         "too small: σ = 0.01",
@@ -175,7 +175,7 @@ def test_the_figure_has_a_panel_per_neighbourhood_with_its_error(runs, tmp_path)
         "too wide: σ = 2",
     ]
     wide = runs["ridge", 2.0].rows[-1]
-    assert f"gradient error {100 * (wide['val_gradient_error'] + 0.1):.0f} %" in [
+    assert f"gradient error {100 * (wide['val_response/gradient_error'] + 0.1):.0f} %" in [
         text.get_text() for text in figure.axes[2].texts
     ], "the mean of both seeds, at the last iteration"
     exact = figure.axes[2].lines[0]
@@ -186,8 +186,8 @@ def test_the_figure_has_a_panel_per_neighbourhood_with_its_error(runs, tmp_path)
 
 def test_the_figure_needs_the_theory_task(tmp_path):
     logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0]))
-    with pytest.raises(NotThere, match="no run reports val_gradient_error"):
+    with pytest.raises(NotThere, match="no run reports val_response/gradient_error"):
         plots.FIGURES["neighbourhood"](load(tmp_path), None)
-    logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0], val_gradient_error=0.1))
+    logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0], **{"val_response/gradient_error": 0.1}))
     with pytest.raises(NotThere, match='no label such as "ridge scale='):
         plots.FIGURES["neighbourhood"](load(tmp_path), None)
