@@ -76,6 +76,8 @@ class Plan:
     metric: str = "best_val_loss"
     keep: int = 1
     """Checkpoints to keep per trial."""
+    limited: bool = False
+    """Whether the scheduler itself keeps to the number of workers."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,8 @@ def self_tuning(s: Setting) -> Plan:
 
 def hybrid(s: Setting) -> Plan:
     lr = s.problem.lr
-    options = {key: value for key, value in s.problem.stn_options.items() if key != "init"}
-    initial = {name: s.problem.initial[name] for name in s.problem.space}
     outer = SkOptSearch(n_initial_points=3, seed=s.seed, points_to_evaluate=[{"lr": lr}])
-    search = stn.STNSearch(online=list(s.problem.space), outer=outer, init=initial, seed=s.seed, **options)
+    search = stn.STNSearch(online=list(s.problem.space), outer=outer, seed=s.seed, **s.problem.stn_options)
     config = {**s.problem.space, "lr": tune.loguniform(lr / 10, lr * 3)}
     return Plan(stn.STNTrainable.of(s.problem.task), config, search)
 
@@ -169,7 +169,14 @@ def _population(s: Setting, scheduler: Any) -> Plan:
     members = max(POPULATION, s.workers)
     random_search = tune.search.basic_variant.BasicVariantGenerator(random_state=s.seed)
     return Plan(
-        s.problem.fixed(), s.problem.space, random_search, scheduler, samples=members, metric="val_loss", keep=members
+        s.problem.fixed(),
+        s.problem.space,
+        random_search,
+        scheduler,
+        samples=members,
+        metric="val_loss",
+        keep=members,
+        limited=True,
     )
 
 

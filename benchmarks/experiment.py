@@ -69,6 +69,11 @@ class Experiment:
     def name(self) -> str:
         return f"{self.title.replace(' ', '_')}-{self.seed}"
 
+    @property
+    def needed(self) -> str | None:
+        """The name of the experiment that it builds on."""
+        return None if self.needs is None else f"{self.needs}-{self.seed}"
+
 
 @dataclass(frozen=True)
 class Job:
@@ -111,7 +116,7 @@ def conduct(job: Job) -> bytes:
     else:
         tuner = _new_tuner(job, p, plan, trainable)
     results = tuner.fit()
-    return _finish(job, tuner, results)
+    return _finish(job, p, tuner, results)
 
 
 def _begun(folder: str) -> bool:
@@ -129,7 +134,6 @@ def _begun(folder: str) -> bool:
 def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
     e = job.experiment
     budget = Budget(job.budget_s, job.board, e.name)
-    population = plan.metric == "val_loss"
     return tune.Tuner(
         trainable,
         param_space={**p.initial, **plan.config, "seed": e.seed},
@@ -139,7 +143,7 @@ def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
             search_alg=plan.search,
             scheduler=plan.scheduler,
             num_samples=plan.samples,
-            max_concurrent_trials=None if population else job.workers,
+            max_concurrent_trials=None if plan.limited else job.workers,
             reuse_actors=True,
         ),
         run_config=RunConfig(
@@ -154,7 +158,7 @@ def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
     )
 
 
-def _finish(job: Job, tuner: tune.Tuner, results: tune.ResultGrid) -> bytes:
+def _finish(job: Job, p: Problem, tuner: tune.Tuner, results: tune.ResultGrid) -> bytes:
     e = job.experiment
     budget = tuner._local_tuner.get_run_config().stop
     trials = results._experiment_analysis.trials
@@ -175,7 +179,7 @@ def _finish(job: Job, tuner: tune.Tuner, results: tune.ResultGrid) -> bytes:
         "task": job.task,
         "preset": job.preset,
         "changes": list(e.changes),
-        "tuned": list(job.problem().tuned),
+        "tuned": list(p.tuned),
         "budget_s": job.budget_s,
         "workers": job.workers,
         "metric": "val_loss",

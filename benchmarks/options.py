@@ -35,8 +35,10 @@ class Options:
     """What ``replay`` follows; by default what ``stn`` finds in the same run."""
     command: str = "run"
 
-    def problem(self) -> Problem:
-        return problem(self.task, self.preset, self.overrides, self.data, self.tuned)
+    def problem(self, e: Experiment | None = None) -> Problem:
+        """The run's problem, or what an experiment makes of it."""
+        changes, tuned = ((), ()) if e is None else (e.changes, e.tuned)
+        return problem(self.task, self.preset, [*self.overrides, *changes], self.data, tuned or self.tuned)
 
     def given_schedule(self) -> Schedule | None:
         """The schedule of ``--schedule``, in the task's own space."""

@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from rich.console import Console
 
+from baselines import Found
 from benchmarks.experiment import BudgetError, Experiment, ExperimentError, Job, conduct
 from benchmarks.machine import commit, machine, versions
 from benchmarks.options import Options
@@ -23,7 +24,8 @@ from benchmarks.progress import Board, Line, Progress
 from benchmarks.record import FORMAT, Record, difference, found, plain_settings, unpack
 from benchmarks.session import Session
 from benchmarks.settings import SettingsError
-from benchmarks.tasks import Problem, problem
+from benchmarks.tasks import Problem
+from stn_tune import Schedule
 
 
 def run(options: Options, experiments: Sequence[Experiment], console: Console | None = None) -> bool:
@@ -31,11 +33,11 @@ def run(options: Options, experiments: Sequence[Experiment], console: Console | 
     console = console or Console()
     p = options.problem()
     for e in experiments:
-        problem(options.task, options.preset, [*options.overrides, *e.changes], options.data, e.tuned or options.tuned)
+        options.problem(e)
     record = Record(options.out)
     config = _config(options, p, experiments, record)
     _check_needs(experiments, record)
-    options.given_schedule()
+    schedule = options.given_schedule()
     todo = [e for e in experiments if not record.finished(e.name)]
     if not todo:
         console.print(f"all {len(experiments)} experiments of {options.out} are finished", highlight=False)
@@ -48,7 +50,7 @@ def run(options: Options, experiments: Sequence[Experiment], console: Console | 
         with Session(options) as session:
             session.check_storage(storage)
             record.write_config(config)
-            return _Run(options, record, storage, session.lanes, list(experiments), todo, console).go()
+            return _Run(options, record, storage, session.lanes, list(experiments), todo, console, schedule).go()
     except SettingsError:
         if new:
             record.discard()
@@ -106,9 +108,9 @@ def command_line() -> str:
 
 
 def _check_needs(experiments: Sequence[Experiment], record: Record) -> None:
-    names = {(e.title, e.seed) for e in experiments}
+    names = {e.name for e in experiments}
     for e in experiments:
-        if e.needs and (e.needs, e.seed) not in names and not record.finished(f"{e.needs}-{e.seed}"):
+        if e.needed and e.needed not in names and not record.finished(e.needed):
             raise SettingsError(
                 f"{e.title} builds on what {e.needs} finds at seed {e.seed}: add {e.needs} to --methods"
             )
@@ -140,6 +142,7 @@ class _Run:
     experiments: list[Experiment]
     todo: list[Experiment]
     console: Console
+    schedule: Schedule | None
     _running: dict[Any, Experiment] = field(default_factory=dict)
     _failed: list[str] = field(default_factory=list)
 
@@ -181,8 +184,8 @@ class _Run:
         for e in list(self.todo):
             if len(self._running) >= self.lanes:
                 return
-            if e.needs and not self.record.finished(f"{e.needs}-{e.seed}"):
-                if self._lines.get(f"{e.needs}-{e.seed}") and self._lines[f"{e.needs}-{e.seed}"].status == "failed":
+            if e.needed and not self.record.finished(e.needed):
+                if self._lines[e.needed].status == "failed":
                     self._give_up(e, f"{e.needs} has failed")
                     self.todo.remove(e)
                 continue
@@ -197,9 +200,9 @@ class _Run:
         job = Job(
             e, o.task, o.preset, o.overrides, o.tuned, data, o.budget_s, o.workers, o.cpus, o.gpus, self.storage, board
         )
-        return (
-            job.with_found(e.needs, found(self.record.read(f"{e.needs}-{e.seed}"), job.problem())) if e.needs else job
-        )
+        if e.needs and e.needed:
+            return job.with_found(e.needs, found(self.record.read(e.needed), o.problem(e)))
+        return job if self.schedule is None else job.with_found("stn", Found({}, {}, self.schedule))
 
     def _collect(self, e: Experiment, ref: Any) -> None:
         try:
@@ -213,7 +216,7 @@ class _Run:
         else:
             self.record.write(e.name, data)
             if e.method == "stn":
-                schedule = found(data, self._job(e, "").problem()).schedule
+                schedule = found(data, self.options.problem(e)).schedule
                 assert schedule is not None
                 self.record.write_schedule(e.name, schedule)
             self._finished(e, data)

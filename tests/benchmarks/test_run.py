@@ -150,7 +150,10 @@ def test_a_found_schedule_is_kept_and_can_be_given_to_replay(finished, tmp_path)
     given = options(tmp_path, schedule=path).given_schedule()
     _, rows = rows_of(finished, "stn-0")
     assert given.at(step=rows[-1]["step"])["fc1_dropout"] == rows[-1]["hp/fc1_dropout"]
-    assert [e.needs for e in choose(["replay"], [0], schedule=True)] == [None]
+    alone = options(tmp_path, schedule=path)
+    assert run(alone, choose(["replay"], [0], schedule=True), Console(quiet=True))
+    replayed = rows_of(tmp_path, "replay-0")[1]
+    assert [row["val_loss"] for row in replayed] == [row["val_loss"] for row in rows_of(finished, "replay-0")[1]]
     with pytest.raises(SettingsError, match="does not fit pydoc: conv1_dropout is not a hyperparameter here"):
         options(tmp_path, schedule=path, task="pydoc", overrides=()).given_schedule()
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
