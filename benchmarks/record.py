@@ -18,6 +18,7 @@ from benchmarks.tasks import Problem
 from stn_tune import Schedule
 from stn_tune.analysis.reading import HOUSEKEEPING, Lines
 from stn_tune.analysis.sources import RUN_FORMAT, RUN_SUFFIX, RUN_VERSION
+from stn_tune.files import write_whole
 
 FORMAT = 1
 DROPPED = HOUSEKEEPING | {"timestamp", "time_this_iter_s", "time_total_s"}
@@ -121,7 +122,7 @@ class Record:
         return dict(config)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        _write(self._config, (json.dumps(config, indent=1) + "\n").encode())
+        write_whole(self._config, (json.dumps(config, indent=1) + "\n").encode())
 
     def path(self, name: str) -> Path:
         return self._runs / f"{name}{RUN_SUFFIX}"
@@ -133,19 +134,12 @@ class Record:
         return self.path(name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        _write(self.path(name), data)
+        write_whole(self.path(name), data)
 
     def write_schedule(self, name: str, schedule: Schedule) -> None:
         folder = self.folder / "schedules"
         folder.mkdir(exist_ok=True)
         schedule.save(folder / f"{name}.json")
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(data)
-    os.replace(partial, path)
 
 
 def difference(before: Any, now: Any, where: str = "") -> str | None:

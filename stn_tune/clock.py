@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from stn_tune.files import write_whole
+
 
 class Clock:
     """Seconds held, training, evaluating and setting up: of one trial, over all its processes.
@@ -46,9 +48,7 @@ class Clock:
 
     def write(self) -> None:
         if self._file is not None:
-            partial = self._file.with_suffix(".part")
-            partial.write_text(json.dumps(self.now()))
-            os.replace(partial, self._file)
+            write_whole(self._file, json.dumps(self.now()).encode())
 
 
 def process_age() -> float:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from stn_tune.checkpoint import STATE_FILE, load_state
+from stn_tune.files import write_whole
 from stn_tune.hyper import unknown_name
 from stn_tune.space import HyperSpace, SpaceError, real
 
@@ -187,10 +188,7 @@ class Schedule:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule as JSON, whole or not at all."""
-        target = Path(path)
-        partial = target.with_name(f".{target.name}.{os.getpid()}")
-        partial.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
-        os.replace(partial, target)
+        write_whole(Path(path), (json.dumps(self.to_json()) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
