@@ -99,6 +99,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     report.set_defaults(run=run_report)
 
+    overview = commands.add_parser(
+        "overview", help="the results of several tasks in one picture and one table: the README's first screen"
+    )
+    overview.add_argument("paths", nargs="+", metavar="DIR", help="folders of results, one for each task")
+    overview.add_argument("--out", required=True, help="where to write overview.md, overview.png and overview.svg")
+    overview.set_defaults(run=run_overview)
+
     schedules = commands.add_parser("schedules", help="Section 4.1: schedules of output dropout, and fixed values")
     schedules.add_argument("task", help="ptb or pydoc")
     schedules.add_argument("--seeds", default="3", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 3")
@@ -320,6 +327,12 @@ def run_report(arguments: argparse.Namespace) -> None:
     from benchmarks import report
 
     report.run(arguments.paths, arguments.out, arguments.figure, arguments.format or ("png", "svg", "pdf"))
+
+
+def run_overview(arguments: argparse.Namespace) -> None:
+    from benchmarks import overview
+
+    overview.run(arguments.paths, arguments.out)
 
 
 def run_demo(arguments: argparse.Namespace) -> int:

@@ -23,6 +23,8 @@ TITLES = {
     "sinusoid": "sinusoid noise",
 }
 METHOD_ORDER = tuple(TITLES)
+BUILT_ON = frozenset({"final", "replay", "greedy", "gaussian", "sinusoid"})
+"""Methods that take over what another has found: their compute-seconds leave out what finding it cost."""
 
 
 def position(label: str) -> tuple[int, str]:

@@ -44,6 +44,21 @@ def draw_curves(curves: Curves, ax: Any = None, ylabel: str | None = None) -> An
         from matplotlib import pyplot as plt
 
         ax = plt.subplots(figsize=(7.2, 4.0), layout="constrained")[1]
+    about, ends = draw_lines(curves, ax)
+    ax.set_xlabel(AXES[curves.x])
+    ax.set_ylabel(ylabel or f"best {literal(curves.metric.replace('_', ' '))}")
+    ax.set_title(
+        "\n".join(["; ".join(about), *(literal(note, 110) for note in curves.notes)]),
+        fontsize=7.5,
+        color=GREY,
+        loc="left",
+    )
+    label_ends((ax, ends))
+    return ax
+
+
+def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
+    """The lines and bands alone; returns what has to be said about them, and their ends for :func:`label_ends`."""
     data, n = curves.data, curves.n
     if data.empty:
         raise NotThere("; ".join(curves.notes) or f"no finite {curves.metric}")
@@ -67,16 +82,7 @@ def draw_curves(curves: Curves, ax: Any = None, ylabel: str | None = None) -> An
         about.append(CUT)
     if _settles_at_once(data):
         ax.set_xscale("log")
-    ax.set_xlabel(AXES[curves.x])
-    ax.set_ylabel(ylabel or f"best {literal(curves.metric.replace('_', ' '))}")
-    ax.set_title(
-        "\n".join(["; ".join(about), *(literal(note, 110) for note in curves.notes)]),
-        fontsize=7.5,
-        color=GREY,
-        loc="left",
-    )
-    label_ends((ax, ends))
-    return ax
+    return about, ends
 
 
 def _settles_at_once(data: pd.DataFrame) -> bool:

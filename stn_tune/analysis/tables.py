@@ -150,7 +150,7 @@ def _main(
         "compute s": [render.seconds(first["compute_s"][method]) for method in methods],
     }
     for (split, name), part in long.groupby(["split", "metric"], sort=False):
-        columns[f"{split} {name}"] = _with_intervals(part["mean"], part["low"], part["high"])
+        columns[f"{split} {name}"] = with_intervals(part["mean"], part["low"], part["high"])
     columns["rank"] = [render.number(rank[method], 2) for method in methods]
     notes = [
         f"Mean ± half of the {100 * level:g} % t-interval over n seeds; one seed has no interval. Trials and "
@@ -171,7 +171,8 @@ def _main(
     return _section("Final results", columns, notes)
 
 
-def _with_intervals(means: pd.Series, lows: pd.Series, highs: pd.Series) -> list[str]:
+def with_intervals(means: pd.Series, lows: pd.Series, highs: pd.Series) -> list[str]:
+    """A column of ``mean ± half``, all with the same decimals."""
     places = render.decimals(means, (highs - lows) / 2)
     return [render.with_interval(*values, places) for values in zip(means, lows, highs, strict=True)]
 
@@ -179,7 +180,7 @@ def _with_intervals(means: pd.Series, lows: pd.Series, highs: pd.Series) -> list
 def _differences(differences: pd.DataFrame, reference: str, mode: str, level: float) -> Section:
     cells = [""] * len(differences)
     for _, part in differences.groupby(["split", "metric"], sort=False):
-        for k, cell in zip(part.index, _with_intervals(part["difference"], part["low"], part["high"]), strict=True):
+        for k, cell in zip(part.index, with_intervals(part["difference"], part["low"], part["high"]), strict=True):
             cells[k] = cell
     columns = {
         "method": [title(method) for method in differences["method"]],
