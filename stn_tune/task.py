@@ -54,6 +54,8 @@ class Task(ABC):
 
     clip: float | None = None
     """Maximum norm of the weights' gradient."""
+    bind: Mapping[str, str] = {}
+    """Module path -> hyperparameter, for a plain ``nn.Dropout`` that has no name of its own, self-tuned or not."""
 
     @abstractmethod
     def model(self, config: Config) -> nn.Module:
@@ -76,8 +78,8 @@ class Task(ABC):
         """
 
     def convert(self, model: nn.Module, hyper: Hyper) -> nn.Module:
-        """How the model becomes self-tuning; override to exclude layers or bind names."""
-        return self_tune(model, hyper)
+        """How the model becomes self-tuning; override to exclude layers or to say where their batch is."""
+        return self_tune(model, hyper, bind=self.bind)
 
     def scheduler(self, optimizer: Optimizer, config: Config) -> LRScheduler | None:
         """A learning-rate schedule, stepped after every iteration (with the validation loss, if it takes one)."""

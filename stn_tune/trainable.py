@@ -227,7 +227,7 @@ class FixedTrainable(TaskTrainable):
         if self.schedule is not None:
             values |= self.schedule(0)
         source = Fixed(values)
-        connect(model, source)
+        connect(model, source, self._task.bind)
         return FixedTrainer(
             model,
             source,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -191,6 +192,23 @@ def test_epochs_are_counted_when_iterations_are_counted_in_steps():
     assert [trainable.train()["epoch"] for _ in range(3)] == [1, 2, 3]
     trainable = fixed(steps_per_iteration=4)(config=dict(CONFIG))
     assert [trainable.train()["epoch"] for _ in range(5)] == [0, 0, 1, 1, 2]
+
+
+class Unnamed(Digits):
+    """The same network with an ordinary ``nn.Dropout``, which the task gives its name."""
+
+    bind: Mapping[str, str] = {"drop": "dropout"}
+
+    def model(self, config):
+        model = super().model(config)
+        model.drop = nn.Dropout(0.5)
+        return model
+
+
+@pytest.mark.parametrize("make", [stn.FixedTrainable.of, lambda task: stn.STNTrainable.of(task, space=ONLINE)])
+def test_a_bound_dropout_is_the_named_one_for_every_tuner(make):
+    named, bound = (exact(make(task)(config=dict(CONFIG)).train()) for task in (Digits, Unnamed))
+    assert bound == named
 
 
 def test_a_value_in_the_config_is_where_the_stn_starts():
