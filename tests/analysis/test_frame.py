@@ -322,11 +322,11 @@ def test_long_logs_are_parsed_in_pieces(monkeypatch, size):
         assert parsed.broken == 1 + (end == '\n{"a": 5\n')
 
 
-def test_report_is_the_function_whoever_imported_the_module_first():
-    module = importlib.import_module("stn_tune.analysis.report")
-    assert analysis.report is module.report
-    assert set(analysis.__all__) <= set(dir(analysis)) | {"FIGURES", "report"}
-    assert analysis.FIGURES
+@pytest.mark.parametrize("name", ["overview", "report"])
+def test_a_public_name_is_the_function_whoever_imported_the_module_first(name):
+    module = importlib.import_module(f"stn_tune.analysis.{name}")
+    assert getattr(analysis, name) is getattr(module, name)
+    assert all(getattr(analysis, public) for public in analysis.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'figure'"):
         analysis.figure  # noqa: B018
 
