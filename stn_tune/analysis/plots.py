@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from stn_tune.analysis import plots_grid, plots_schedules, plots_search, plots_sensitivity, plots_theory
 from stn_tune.analysis.curves import Curves, curves
@@ -82,6 +83,9 @@ def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
         about.append(CUT)
     if _settles_at_once(data):
         ax.set_xscale("log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
     return about, ends
 
 
