@@ -62,6 +62,11 @@ class Setting:
     workers: int
     found: Mapping[str, Found] = field(default_factory=dict)
 
+    @property
+    def start(self) -> list[Values]:
+        """What every search tries first: the values that the STN starts from, so that both know as much."""
+        return [{name: self.problem.initial[name] for name in self.problem.space}]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -90,16 +95,16 @@ class Method:
 
 def grid(s: Setting) -> Plan:
     levels = {name: tune.grid_search(list(s.problem.levels[name])) for name in s.problem.space}
-    order = None if s.problem.grid_order == "tune" else s.seed
-    return Plan(s.problem.fixed(), levels, GridSearch(order))
+    search = GridSearch(None) if s.problem.grid_order == "tune" else GridSearch(s.seed, s.start)
+    return Plan(s.problem.fixed(), levels, search)
 
 
 def random(s: Setting) -> Plan:
-    return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed))
+    return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed, s.start))
 
 
 def bayes(s: Setting) -> Plan:
-    search = SkOptSearch(n_initial_points=3, seed=s.seed)
+    search = SkOptSearch(n_initial_points=2, seed=s.seed, points_to_evaluate=s.start)
     return Plan(s.problem.fixed(), s.problem.space, search)
 
 
@@ -120,7 +125,7 @@ def _optuna(s: Setting, sampler: str) -> Plan:
     from ray.tune.search.optuna import OptunaSearch
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    search = OptunaSearch(sampler=getattr(optuna.samplers, sampler)(seed=s.seed))
+    search = OptunaSearch(sampler=getattr(optuna.samplers, sampler)(seed=s.seed), points_to_evaluate=s.start)
     return Plan(s.problem.fixed(), s.problem.space, search)
 
 
@@ -134,7 +139,7 @@ def gp(s: Setting) -> Plan:
 
 def asha(s: Setting) -> Plan:
     halving = ASHAScheduler(time_attr="training_iteration", grace_period=4, reduction_factor=3, max_t=1000)
-    return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed), halving)
+    return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed, s.start), halving)
 
 
 POPULATION, INTERVAL = 4, 3
@@ -167,7 +172,7 @@ def pb2(s: Setting) -> Plan:
 
 def _population(s: Setting, scheduler: Any) -> Plan:
     members = max(POPULATION, s.workers)
-    random_search = tune.search.basic_variant.BasicVariantGenerator(random_state=s.seed)
+    random_search = tune.search.basic_variant.BasicVariantGenerator(s.start, random_state=s.seed)
     return Plan(
         s.problem.fixed(),
         s.problem.space,

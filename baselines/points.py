@@ -14,15 +14,23 @@ import ray.cloudpickle as pickle
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import assign_value, parse_spec_vars
 
+from baselines.skopt_search import value_at
+
 ROUNDS = 6
 
 
 class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
-    """Counts its suggestions; a resumed search goes on exactly where it was."""
+    """Counts its suggestions; a resumed search goes on exactly where it was.
 
-    def __init__(self, seed: int | None = 0):
+    Args:
+        seed: of all that is random.
+        points_to_evaluate: configs to try first, each with a value for every hyperparameter that is searched.
+    """
+
+    def __init__(self, seed: int | None = 0, points_to_evaluate: Sequence[Mapping[str, Any]] = ()):
         super().__init__()
         self.seed = seed
+        self.points_to_evaluate = list(points_to_evaluate)
         self._count = 0
         self._config: dict[str, Any] | None = None
         self._leaves: list[tuple[tuple[Any, ...], Any]] = []
@@ -34,6 +42,7 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._config = copy.deepcopy(config)
         _, domains, grids = parse_spec_vars(self._config)
         self._leaves = self.leaves(domains, grids)
+        self._forced = [[value_at(point, path) for path, _ in self._leaves] for point in self.points_to_evaluate]
         return True
 
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
@@ -47,7 +56,8 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         if self._config is None:
             raise RuntimeError(f"{type(self).__name__} has no search space yet: pass it to a Tuner with a param_space")
-        values = self.point(self._count)
+        own = self._count - len(self._forced)
+        values = self._forced[self._count] if own < 0 else self.point(own)
         if values is None:
             return Searcher.FINISHED
         self._count += 1
@@ -85,6 +95,7 @@ class GridSearch(PointSearch):
     Args:
         seed: of the order in which points are tried; None for Tune's own order, in which the first hyperparameters
             change fastest, so that a budget that ends early has seen a corner of the grid only.
+        points_to_evaluate: configs to try first; they need not be on the grid.
     """
 
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:

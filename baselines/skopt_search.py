@@ -189,7 +189,7 @@ class SkOptSearch(Searcher):
 
     def _set_space(self, space: Mapping[str, Any]) -> None:
         config, axes = self.convert_search_space(space)
-        forced = [tuple(axis.encode(_get(point, axis.path)) for axis in axes) for point in self.points_to_evaluate]
+        forced = [tuple(axis.encode(value_at(point, axis.path)) for axis in axes) for point in self.points_to_evaluate]
         self._config, self._axes = config, axes
         self._queue = forced + self._design(forced)
 
@@ -313,7 +313,7 @@ def _name(path: Path) -> str:
     return "/".join(map(str, path))
 
 
-def _get(config: Any, path: Path) -> Any:
+def value_at(config: Any, path: Path) -> Any:
     """The value at a path of a config in points_to_evaluate."""
     found = config
     for key in path:

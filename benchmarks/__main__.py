@@ -198,6 +198,8 @@ def run_epilog() -> str:
     return f"""methods:
 {methods}
 
+Every search tries the preset's initial values first, which are those that the STN starts from.
+
 examples:
   python -m benchmarks run digits --budget 60s
   python -m benchmarks run ptb --methods stn random tpe --seeds 5 --budget 20m --out results/mine

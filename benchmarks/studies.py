@@ -24,13 +24,15 @@ def schedules(
     """Output dropout alone: fixed, perturbed, self-tuned, replayed; from several starts; and against input dropout.
 
     ``levels`` is the number of values of the fine grid, ``heatmap`` that along each side of the heat map, which takes
-    the first seed only; ``starts`` are initial output dropouts beside the preset's own.
+    the first seed only (both are the whole grid, in its own order); ``starts`` are initial output dropouts beside the
+    preset's own.
     """
     if task not in ("ptb", "pydoc"):
         raise SettingsError(f"schedules are those of the language model's output dropout: {task!r} is not ptb or pydoc")
-    grid = (f"space.{TUNED}.levels={spaced(levels)}",)
+    whole = "grid_order=tune"
+    grid = (f"space.{TUNED}.levels={spaced(levels)}", whole)
     alone = (TUNED,)
-    heat = (f"space.{TUNED}.levels={spaced(heatmap)}", f"space.{OTHER}.levels={spaced(heatmap)}")
+    heat = (f"space.{TUNED}.levels={spaced(heatmap)}", f"space.{OTHER}.levels={spaced(heatmap)}", whole)
     chosen = []
     for seed in seeds:
         chosen.append(Experiment("stn", seed, tuned=alone))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ray import tune
+from ray.tune.experiment import Experiment
 
 import stn_tune as stn
 from baselines import METHODS, Found, Setting
@@ -45,6 +46,34 @@ def test_the_domains_are_the_same_for_every_search(setting):
 def test_the_grid_has_the_presets_levels(setting):
     config = METHODS["grid"].plan(setting).config
     assert config["cutout_length"] == tune.grid_search([0, 2, 4])
+
+
+@pytest.mark.parametrize("name", ["grid", "random", "bayes", "tpe", "gp", "asha"])
+def test_every_search_first_tries_what_the_stn_starts_from(name, setting):
+    plan = METHODS[name].plan(setting)
+    plan.search.set_search_properties("best_val_loss", "min", dict(plan.config))
+    first, second = plan.search.suggest("a"), plan.search.suggest("b")
+    assert {key: first[key] for key in NAMES} == {"fc1_dropout": 0.05, "cutout_length": 1}
+    assert {key: second[key] for key in NAMES} != {key: first[key] for key in NAMES}
+
+
+@pytest.mark.parametrize("name", ["pbt", "pb2"])
+def test_a_population_has_one_member_that_starts_where_the_stn_does(name, setting):
+    plan = METHODS[name].plan(setting)
+    plan.search.add_configurations(Experiment("e", plan.trainable, config=dict(plan.config), num_samples=plan.samples))
+    members = []
+    while (trial := plan.search.next_trial()) is not None:
+        members.append({key: trial.config[key] for key in NAMES})
+    assert members[0] == {"fc1_dropout": 0.05, "cutout_length": 1}
+    assert len(members) == plan.samples
+    assert members[1] != members[0]
+
+
+def test_a_whole_grid_has_no_other_points(setting):
+    p = problem("digits", "smoke", ["grid_order=tune"], tuned=NAMES)
+    plan = METHODS["grid"].plan(Setting(p, 3, 1))
+    plan.search.set_search_properties("best_val_loss", "min", dict(plan.config))
+    assert plan.search.suggest("a")["fc1_dropout"] == 0.0
 
 
 def test_methods_that_build_on_others_use_what_these_found(setting):

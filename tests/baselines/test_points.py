@@ -108,6 +108,19 @@ def test_a_grid_goes_on_after_a_restore(tmp_path):
     assert other.suggest("next") == search.suggest("next")
 
 
+@pytest.mark.parametrize("kind", [GridSearch, RandomSearch])
+def test_given_points_come_first_and_displace_none(kind, tmp_path):
+    space = {"a": tune.grid_search([1, 2, 3]) if kind is GridSearch else tune.uniform(0, 1), "seed": 3}
+    plain, given = kind(4), kind(4, [{"a": 0.25}, {"a": 0.5}])
+    for search in (plain, given):
+        search.set_search_properties("loss", "min", space)
+    assert [given.suggest(str(i)) for i in range(2)] == [{"a": 0.25, "seed": 3}, {"a": 0.5, "seed": 3}]
+    given.save(str(tmp_path / "state"))
+    other = kind()
+    other.restore(str(tmp_path / "state"))
+    assert [other.suggest(str(i)) for i in range(3)] == [plain.suggest(str(i)) for i in range(3)]
+
+
 @given(size=st.integers(1, 300), seed=st.integers(0, 10**6))
 def test_shuffled_is_a_permutation(size, seed):
     assert sorted(shuffled(i, size, seed) for i in range(size)) == list(range(size))
@@ -118,5 +131,7 @@ def test_what_a_search_cannot_do_is_said():
         grid(0, {"a": tune.uniform(0, 1)})
     with pytest.raises(ValueError, match="a is a grid_search; RandomSearch draws from domains"):
         RandomSearch().set_search_properties("loss", "min", {"a": tune.grid_search([1])})
+    with pytest.raises(ValueError, match="has no value for a; give it one"):
+        RandomSearch(0, [{"b": 1}]).set_search_properties("loss", "min", {"a": tune.uniform(0, 1)})
     with pytest.raises(RuntimeError, match="GridSearch has no search space yet"):
         GridSearch().suggest("t")
