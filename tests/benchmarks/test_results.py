@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import overview
 from stn_tune.analysis import load
 from stn_tune.analysis.report import compose
 
 RESULTS = Path(__file__).parents[2] / "results"
+README = RESULTS.parent / "README.md"
 RUNS = sorted(path.parent for path in RESULTS.glob("*/config.json") if (path.parent / "report").exists())
 
 
@@ -25,3 +27,14 @@ def test_every_run_is_in_the_index():
     index = (RESULTS / "README.md").read_text()
     for folder in RUNS:
         assert f"({folder.name}/" in index, folder.name
+
+
+def test_the_first_screen_is_that_of_the_committed_logs():
+    """The README's table and the conditions it was measured under, to the letter."""
+    made = overview.compose([RESULTS / "ptb-small", RESULTS / "cifar10-small"])
+    text = made.to_markdown()
+    assert (RESULTS / "overview" / "overview.md").read_text() == text
+    readme = README.read_text()
+    for line in [*(line for line in text.splitlines() if line.startswith("|")), made.section.notes[-1]]:
+        assert line in readme
+    assert "(results/overview/overview.png)" in readme
