@@ -79,7 +79,7 @@ def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
         about = ["one seed each, so no band"]
     if asks_for_log(data["center"]):
         ax.set_yscale("log")
-    elif zoom(ax, data["x"], data[["low", "center", "high"]], curves.mode):
+    elif zoom(ax, data["x"], data["center"], bands=data[["low", "high"]]):
         about.append(CUT)
     if _settles_at_once(data):
         ax.set_xscale("log")

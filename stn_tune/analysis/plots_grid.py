@@ -143,7 +143,7 @@ def greedy(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     right.set_title(text, fontsize=8)
     right.set_xlabel("epoch")
     right.set_ylabel(metric_title(frame, config))
-    cut = zoom(right, grid.index, grid, metric(frame)[1], start=0.25)
+    cut = zoom(right, grid.index, grid, start=0.25)
     label_ends((right, ends))
     bar = figure.colorbar(mpl.cm.ScalarMappable(shades, SEQUENTIAL), ax=right, pad=0.02)
     bar.set_label(f"fixed {title(name)}")

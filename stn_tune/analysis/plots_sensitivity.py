@@ -35,13 +35,13 @@ def _draw(ax: Any, frame: pd.DataFrame, texts: Mapping[str, str], lines: Mapping
 
 
 def _finish(figure: Figure, axes: Any, frame: pd.DataFrame, rows: pd.DataFrame, config: Any) -> None:
-    name, mode = metric(frame)
+    name = metric(frame)[0]
     rows = rows[numeric(rows[name]).notna()]
     axes[0].set_ylabel(metric_title(frame, config))
     text = seeds_note(rows.groupby("method")["experiment"].nunique().max())
     if asks_for_log(rows[name]):
         axes[0].set_yscale("log")
-    elif zoom(axes[0], rows["epoch"], rows[[name]], mode, start=0.25):
+    elif zoom(axes[0], rows["epoch"], rows[[name]], start=0.25):
         text = f"{text}; {CUT}"
     note(figure, text)
 

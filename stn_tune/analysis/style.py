@@ -203,19 +203,28 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     return places
 
 
-def zoom(ax: Any, x: Any, values: Any, mode: str, start: float = 0.1) -> bool:
+def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) -> bool:
     """Cuts off the first values where they would flatten all that follows; says whether it did.
 
-    ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones.
+    ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones. ``bands``, which
+    are widest at the start, count from half of the way on.
     """
     x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
-    later = values[x >= start * np.max(x)]
-    low, high = np.nanmin(later), np.nanmax(later)
-    reach = np.nanmax(values) - low if mode == "min" else high - np.nanmin(values)
-    if not (high > low and reach > 2 * (high - low)):
+    drawn, later = [values], [values[x >= start * np.max(x)]]
+    if bands is not None:
+        drawn.append(np.asarray(bands, dtype=float))
+        later.append(drawn[-1][x >= 0.5 * np.max(x)])
+    low, high = _range(later)
+    first, last = _range(drawn)
+    if not (high > low and last - first > 2 * (high - low)):
         return False
     ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     return True
+
+
+def _range(parts: Sequence[Any]) -> tuple[float, float]:
+    together = np.concatenate([part.ravel() for part in parts])
+    return float(np.nanmin(together)), float(np.nanmax(together))
 
 
 def render(figure: Figure, kind: str) -> bytes:

@@ -107,10 +107,12 @@ def test_labels_are_moved_apart_but_keep_their_order():
 
 def test_zoom_cuts_a_start_that_would_flatten_the_rest():
     ax = mpl.figure.Figure().subplots()
-    assert zoom(ax, [1, 50, 100], [[100.0], [2.0], [1.0]], "min")
+    assert zoom(ax, [1, 50, 100], [[100.0], [2.0], [1.0]])
     assert ax.get_ylim()[0] < 1.0 < 2.0 < ax.get_ylim()[1] < 3.0
-    assert not zoom(ax, [1, 50, 100], [[2.5], [2.0], [1.0]], "min")
-    assert zoom(ax, [1, 50, 100], [[-100.0], [2.0], [3.0]], "max")
+    assert not zoom(ax, [1, 50, 100], [[2.5], [2.0], [1.0]])
+    assert zoom(ax, [1, 50, 100], [[-100.0], [2.0], [3.0]])
+    assert zoom(ax, [1, 40, 100], [[2.5], [2.0], [1.0]], bands=[[-9.0, 9.0], [-9.0, 9.0], [0.9, 1.1]])
+    assert ax.get_ylim() == pytest.approx((0.9 - 0.055, 2.0 + 0.055))
 
 
 def test_curves_show_their_band_and_n(tmp_path):
