@@ -19,7 +19,7 @@ TASKS = {
     "digits": ("a small CNN on scikit-learn's digits, 9 hyperparameters", ()),
     "pydoc": (
         "an LSTM on the text of Python's documentation, 7 hyperparameters",
-        ("tokens=12000", "valid_tokens=3000", "test_tokens=3000", "vocabulary=500", "hidden=64", "lr_patience=2"),
+        ("tokens=12000", "valid_tokens=3000", "test_tokens=3000", "vocabulary=500"),
     ),
 }
 """What each problem is, and what makes it small enough for minutes."""
