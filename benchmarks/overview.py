@@ -10,7 +10,8 @@ from rich.console import Console
 from stn_tune.analysis import AnalysisError, load
 from stn_tune.analysis.overview import Overview, overview
 
-TITLES = {"ptb": "Penn Treebank", "cifar10": "CIFAR-10", "pydoc": "pydoc", "digits": "digits", "theory": "theory"}
+TITLES = {"ptb": "Penn Treebank", "cifar10": "CIFAR-10"}
+"""Tasks that people know by another name than ours."""
 
 
 def run(paths: Sequence[str], out: str) -> None:
