@@ -129,15 +129,20 @@ def _columns(made: Table, reference: str, mode: str) -> dict[str, dict[str, str]
 def _conditions(frame: pd.DataFrame) -> str:
     """What a run had to work with, as far as its logs say: "preset small, 600 compute-seconds per method and seed"."""
     config: dict[str, Any] = next(iter(frame.attrs.get("configs", [])), {})
-    go: dict[str, Any] = next(iter(config.get("goes", [])), {})
-    machine, versions = go.get("machine", {}), go.get("versions", {})
     facts = [f"Preset {config['preset']}"] if "preset" in config else []
     facts += [f"{config['budget_s']:g} compute-seconds per method and seed"] if "budget_s" in config else []
     facts += [f"{config['cpus']:g} CPU per trial"] if "cpus" in config else []
-    facts += [f"{machine['cpu']} with {machine['cores']} cores"] if {"cpu", "cores"} <= set(machine) else []
-    facts += [", ".join(machine["gpus"]) or "no GPU"] if "gpus" in machine else []
-    facts += [f"{name} {versions[name]}" for name in ("torch", "ray") if name in versions]
+    machines = list(dict.fromkeys(_machine(go) for go in config.get("goes", ())))
+    facts += [" or ".join(filter(None, machines))] if any(machines) else []
     return ", ".join(facts) or "No config.json: budget and machine are unknown"
+
+
+def _machine(go: Mapping[str, Any]) -> str:
+    """Where one go of a run was made: "AMD EPYC with 2 cores, no GPU, torch 2.13.0+cpu, ray 2.60.0"."""
+    machine, versions = go.get("machine", {}), go.get("versions", {})
+    facts = [f"{machine['cpu']} with {machine['cores']} cores"] if {"cpu", "cores"} <= set(machine) else []
+    facts += [", ".join(machine["gpus"]) or "no GPU"] if "gpus" in machine else []
+    return ", ".join([*facts, *(f"{name} {versions[name]}" for name in ("torch", "ray") if name in versions)])
 
 
 def _by_task(about: Mapping[str, list[str]]) -> str:

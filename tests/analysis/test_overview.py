@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from benchmarks import overview as command
@@ -39,6 +41,21 @@ def test_one_row_per_method_with_values_of_the_selected_row_and_times_of_the_ref
     assert section.notes[1] == (
         "Preset small, 600 compute-seconds per method and seed, 1 CPU per trial, abacus with 2 cores, no GPU, "
         "torch 2.13.0, ray 2.60.0"
+    )
+
+
+def test_a_run_made_on_several_machines_names_each_once(folders):
+    path = folders[0] / "config.json"
+    config = json.loads(path.read_text())
+    (go,) = config["goes"]
+    slide = go | {"machine": go["machine"] | {"cpu": "slide rule", "gpus": ["A100"]}}
+    path.write_text(json.dumps(config | {"goes": [go, slide, go]}))
+    assert command.compose(folders).section.notes[1] == (
+        "Penn Treebank: Preset small, 600 compute-seconds per method and seed, 1 CPU per trial, "
+        "abacus with 2 cores, no GPU, torch 2.13.0, ray 2.60.0 or slide rule with 2 cores, A100, torch 2.13.0, "
+        "ray 2.60.0. "
+        "CIFAR-10: Preset small, 600 compute-seconds per method and seed, 1 CPU per trial, "
+        "abacus with 2 cores, no GPU, torch 2.13.0, ray 2.60.0"
     )
 
 
