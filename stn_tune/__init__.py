@@ -8,7 +8,7 @@ from stn_tune.checkpoint import CheckpointError
 from stn_tune.config import STNOptions, hyper_from_config
 from stn_tune.hyper import Fixed, Hyper, HyperSample
 from stn_tune.nn import augment
-from stn_tune.nn.convert import ConversionError, describe, fix, self_tune
+from stn_tune.nn.convert import ConversionError, describe, fix, plain_state_dict, self_tune
 from stn_tune.schedule import Schedule, ScheduleError
 from stn_tune.search import STNSearch
 from stn_tune.space import HyperSpace, SpaceError, positive, real
@@ -44,6 +44,7 @@ __all__ = [
     "fix",
     "hyper_from_config",
     "nn",
+    "plain_state_dict",
     "positive",
     "real",
     "self_tune",

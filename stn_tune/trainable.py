@@ -86,6 +86,11 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
     def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
         raise NotImplementedError
 
+    @property
+    def model(self) -> nn.Module:
+        """The network in its present state; :func:`plain_state_dict` gives a self-tuned one's weights at its λ."""
+        return self._trainer.model
+
     def _assigned_device(self) -> torch.device:
         """The GPU, where the trial was given one; else the CPU, with as many threads as the trial has CPUs."""
         resources = self.trial_resources

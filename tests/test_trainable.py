@@ -99,6 +99,22 @@ def test_a_restored_trial_goes_on_bit_for_bit(make, options, tmp_path):
     assert len({json.dumps(r, sort_keys=True) for r in results}) == 5
 
 
+def test_a_plain_network_from_a_trials_checkpoint(tmp_path):
+    trained = self_tuned()(config=dict(CONFIG))
+    for _ in range(2):
+        last = trained.train()
+    trained.save(str(tmp_path))
+    trial = self_tuned()(config=dict(CONFIG))
+    trial.restore(str(tmp_path))
+    task = Digits()
+    plain = task.model(CONFIG)
+    plain.load_state_dict(stn.plain_state_dict(trial.model))
+    with torch.no_grad():
+        losses = [(float(task.loss(plain.eval(), batch, {})), len(batch[1])) for batch in task.loaders(CONFIG).valid]
+    mean = sum(loss * n for loss, n in losses) / sum(n for _, n in losses)
+    assert mean == pytest.approx(last["val_loss"], rel=1e-5)
+
+
 def test_reset_config_is_a_fresh_trial():
     trainable = fixed()(config=dict(CONFIG))
     reference = exact(trainable.train())

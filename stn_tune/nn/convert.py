@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
@@ -151,15 +153,46 @@ def describe(module: nn.Module) -> str:
     for name, layer in module.named_modules():
         own = sum(p.numel() for p in layer.parameters(recurse=False))
         if isinstance(layer, HyperLayer):
-            added = sum(
-                p.numel() for key, p in layer.named_parameters(recurse=False) if key.startswith(("hyper_", "V", "C"))
-            )
+            added = sum(layer.get_parameter(key).numel() for key in _added(layer))
             lines.append(f"{name or '(root)'}: {type(layer).__name__}, {own - added:,} + {added:,} parameters")
         elif own:
             lines.append(f"{name or '(root)'}: {type(layer).__name__} stays plain, {own:,} parameters")
         if isinstance(layer, Reader) and layer.names:
             lines.append(f"{name or '(root)'}: {type(layer).__name__} reads {', '.join(layer.names)}")
     return "\n".join(lines)
+
+
+@torch.no_grad()
+def plain_state_dict(module: nn.Module) -> dict[str, Tensor]:
+    """The state dict of a plain network that computes what the self-tuned ``module`` does at its λ.
+
+    It has Ŵ(λ) in the place of every converted layer's weights, and fits the model as it was before ``self_tune``:
+    ``net.load_state_dict(plain_state_dict(model))``. A model without hyper layers has its own.
+    """
+    state = {key: copy.deepcopy(value) for key, value in module.state_dict().items()}
+    for path, layer in module.named_modules(remove_duplicate=False):
+        if isinstance(layer, HyperLayer):
+            prefix = f"{path}." if path else ""
+            for key in _added(layer):
+                del state[prefix + key]
+            made = layer.materialize(layer.source.lam.to(next(layer.parameters(recurse=False)).dtype))
+            weights = [made] if isinstance(made, Tensor) else [weight for weight in made if weight is not None]
+            names = [key for key, _ in layer.named_parameters(recurse=False) if prefix + key in state]
+            state |= {prefix + key: weight for key, weight in zip(names, weights, strict=True)}
+    first: dict[int, str] = {}
+    for key, parameter in module.named_parameters(remove_duplicate=False):
+        tied = first.setdefault(id(parameter), key)
+        if key in state and not torch.equal(state[key], state[tied]):
+            raise ConversionError(
+                f"{tied} and {key} are tied, but respond differently to the hyperparameters: no plain model with that "
+                f"tie computes the same; convert with exclude=[{tied.rpartition('.')[0]!r}, {key.rpartition('.')[0]!r}]"
+            )
+    return state
+
+
+def _added(layer: HyperLayer) -> list[str]:
+    """The parameters that conversion gave to ``layer``."""
+    return [key for key, _ in layer.named_parameters(recurse=False) if key.startswith(("hyper_", "V", "C"))]
 
 
 def _tie(layer: HyperLayer, twins: dict[int, nn.Parameter]) -> None:

@@ -165,3 +165,53 @@ def test_a_subclass_with_a_forward_of_its_own_is_not_converted_silently(hyper):
 def test_a_named_regulariser_that_nobody_set_says_so():
     with pytest.raises(RuntimeError, match="reads the hyperparameter 'rate', but nothing sets it"):
         stn.nn.Dropout("rate")(torch.ones(3, 3))
+
+
+class Mixed(nn.Module):
+    """Every kind of layer that is converted, one of them used twice, and a norm that stays plain."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(7, 4)
+        self.lstm = nn.LSTM(4, 4, num_layers=2, batch_first=True)
+        self.conv1 = nn.Conv1d(4, 4, 3, padding=1)
+        self.norm = nn.BatchNorm1d(4)
+        self.conv2 = nn.Conv2d(1, 2, 3, bias=False)
+        self.drop = nn.Dropout(0.5)
+        self.fc = self.again = nn.Linear(16, 16)
+
+    def forward(self, words):
+        x = self.lstm(self.words(words))[0].transpose(1, 2)
+        x = self.conv2(self.norm(self.conv1(x)).unsqueeze(1))
+        return self.again(self.fc(self.drop(x.flatten(1))))
+
+
+def test_the_plain_state_dict_computes_the_same_with_torch_alone(hyper):
+    model = stn.self_tune(Mixed().double(), hyper, bind={"drop": "rate"})
+    words = torch.randint(0, 7, (5, 6))
+    with torch.no_grad():
+        model(words)  # running statistics of the norm
+        for parameter in [hyper.lam, *model.parameters()]:
+            parameter.normal_()
+    plain = Mixed().double()
+    plain.load_state_dict(stn.plain_state_dict(model))
+    torch.testing.assert_close(plain.eval()(words), model.eval()(words), rtol=1e-10, atol=1e-10)
+    before = plain.eval()(words)
+    with torch.no_grad():
+        hyper.lam.add_(1.0)
+    assert not torch.allclose(model(words), before), "λ has its part in it"
+    state = stn.plain_state_dict(plain)
+    assert all(torch.equal(value, state[key]) for key, value in plain.state_dict().items())
+
+
+def test_a_tie_that_no_plain_model_has_is_an_error(hyper):
+    model = stn.self_tune(Tied().double(), hyper)
+    with torch.no_grad():
+        hyper.lam.fill_(1.0)
+    with pytest.raises(stn.ConversionError, match=r"encoder.weight and decoder.weight are tied, but respond"):
+        stn.plain_state_dict(model)
+    kept = stn.self_tune(Tied().double(), hyper, exclude=["encoder", "decoder"])
+    plain, words = Tied().double(), torch.randint(0, 11, (4, 5))
+    plain.load_state_dict(stn.plain_state_dict(kept))
+    torch.testing.assert_close(plain.eval()(words), kept.eval()(words), rtol=1e-10, atol=1e-10)
+    assert plain.decoder.weight is plain.encoder.weight
