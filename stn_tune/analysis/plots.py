@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from stn_tune.analysis import plots_grid, plots_schedules, plots_search, plots_sensitivity, plots_theory
 from stn_tune.analysis.curves import Curves, curves
@@ -81,21 +79,7 @@ def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
         ax.set_yscale("log")
     elif zoom(ax, data["x"], data["center"], bands=data[["low", "high"]]):
         about.append(CUT)
-    if _settles_at_once(data):
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter(NullFormatter())
     return about, ends
-
-
-def _settles_at_once(data: pd.DataFrame) -> bool:
-    """Whether most methods are half-way to where they end within the first thirtieth of the axis."""
-    halfway = []
-    for _, part in data.groupby("method"):
-        gone = (part["center"] - part["center"].iloc[0]).abs()
-        halfway.append(part["x"][gone >= gone.iloc[-1] / 2].min())
-    return asks_for_log([data["x"].min(), data["x"].max()]) and asks_for_log([np.median(halfway), data["x"].max()])
 
 
 def _against(frame: pd.DataFrame, config: Mapping[str, Any] | None, x: str) -> Figure:

@@ -207,13 +207,16 @@ def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) ->
     """Cuts off the first values where they would flatten all that follows; says whether it did.
 
     ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones. ``bands``, which
-    are widest at the start, count from half of the way on.
+    are widest at the start, count from half of the way on, and where two seeds make them wider than all that the values
+    do, as far as half of that on either side.
     """
     x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
     drawn, later = [values], [values[x >= start * np.max(x)]]
     if bands is not None:
         drawn.append(np.asarray(bands, dtype=float))
-        later.append(drawn[-1][x >= 0.5 * np.max(x)])
+        low, high = _range(later)
+        late = drawn[-1][x >= 0.5 * np.max(x)]
+        later.append(np.clip(late, low - 0.5 * (high - low), high + 0.5 * (high - low)))
     low, high = _range(later)
     first, last = _range(drawn)
     if not (high > low and last - first > 2 * (high - low)):
