@@ -173,7 +173,7 @@ def importance(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     methods = ", ".join(method_title(m) for m in in_order(complete["method"]))
     text = (
         f"n = {len(complete)} trials of {methods}; held-out R² of the forest {explained:.2f}"
-        f"{': it predicts nothing, so the bars mean nothing' if explained <= 0 else ''}; "
+        f"{': it predicts next to nothing, so the bars mean as little' if explained < 0.05 else ''}; "
         f"whiskers: standard deviation over {REPEATS} shufflings"
     )
     lost = len(trials) - len(complete)
