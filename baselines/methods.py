@@ -33,6 +33,8 @@ class Problem(Protocol):
     """The grid's values of each hyperparameter."""
     lr: float
     grid_order: str
+    population: int
+    """Members of PBT and PB2, at least."""
     stn_options: Mapping[str, Any]
 
     def fixed(self, **options: Any) -> type[stn.FixedTrainable]: ...
@@ -142,8 +144,8 @@ def asha(s: Setting) -> Plan:
     return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed, s.start), halving)
 
 
-POPULATION, INTERVAL = 4, 3
-"""Members of a population at least, and the epochs between their perturbations."""
+INTERVAL = 3
+"""Epochs between the perturbations of a population's members."""
 
 
 def pbt(s: Setting) -> Plan:
@@ -171,7 +173,7 @@ def pb2(s: Setting) -> Plan:
 
 
 def _population(s: Setting, scheduler: Any) -> Plan:
-    members = max(POPULATION, s.workers)
+    members = max(s.problem.population, s.workers)
     random_search = tune.search.basic_variant.BasicVariantGenerator(s.start, random_state=s.seed)
     return Plan(
         s.problem.fixed(),

@@ -72,6 +72,8 @@ class Settings:
     lr_min: float
     grid_order: str = "shuffled"
     """Or "tune": the order of Tune's own grid_search."""
+    population: int = 4
+    """Members of pbt and pb2, which end when these have trained: as many as fit into the budget."""
 
     def domains(self) -> dict[str, Any]:
         """The search space, the same for every method."""
@@ -223,6 +225,8 @@ def _check(settings: Any) -> None:
     for name in ("batch_size", "hidden", "lr_patience", "layers", "sequence", "vocabulary", "steps"):
         if getattr(settings, name, 1) < 1:
             raise SettingsError(f"{name} is {getattr(settings, name)}; it must be at least 1")
+    if settings.population < 2:
+        raise SettingsError(f"population is {settings.population}; it must be at least 2")
     if settings.grid_order not in ("shuffled", "tune"):
         raise SettingsError(f"grid_order is {settings.grid_order!r}; it must be shuffled or tune")
     if getattr(settings, "network", "ridge") not in ("ridge", "gated"):

@@ -105,6 +105,10 @@ class Problem:
         return self.settings.grid_order
 
     @property
+    def population(self) -> int:
+        return self.settings.population
+
+    @property
     def stn_options(self) -> dict[str, Any]:
         return self.settings.stn_options(self.tuned)
 

@@ -65,7 +65,7 @@ def test_a_population_has_one_member_that_starts_where_the_stn_does(name, settin
     while (trial := plan.search.next_trial()) is not None:
         members.append({key: trial.config[key] for key in NAMES})
     assert members[0] == {"fc1_dropout": 0.05, "cutout_length": 1}
-    assert len(members) == plan.samples
+    assert len(members) == plan.samples == setting.problem.population
     assert members[1] != members[0]
 
 
