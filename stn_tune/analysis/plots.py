@@ -28,6 +28,8 @@ from stn_tune.analysis.style import (
 from stn_tune.analysis.style import save as save
 
 MOST_LINES = 12
+FEWEST_SEEDS = 3
+"""The t-interval of two seeds is nine times their distance: a band would show nothing else."""
 """With more labels than this, variants such as "stn start=0.3" are left to the figures that are about them."""
 
 AXES = {
@@ -68,16 +70,19 @@ def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
         part, line = data[data["method"] == method], lines[method]
         look = {"color": line.colour, "ls": line.dash, "lw": 2.2 if method == "stn" else 1.6}
         ax.step(part["x"], part["center"], where="post", label=method_title(method), **look)
-        if n[method] > 1:
+        if n[method] >= FEWEST_SEEDS:
             ax.fill_between(part["x"], part["low"], part["high"], step="post", color=line.colour, alpha=0.15, lw=0)
         text = method_title(method) if same else f"{method_title(method)} (n = {n[method]})"
         ends.append(End(part["x"].iloc[-1], part["center"].iloc[-1], text, line))
-    about = [curves.interval + (f", n = {max(n.values())} seeds" if same else ", n seeds")]
-    if max(n.values()) == 1:
+    most = max(n.values())
+    about = [curves.interval + (f", n = {most} seeds" if same else ", n seeds")]
+    if most == 1:
         about = ["one seed each, so no band"]
+    elif most < FEWEST_SEEDS:
+        about = [f"{curves.interval.partition(',')[0]} of {most} seeds, too few for a band"]
     if asks_for_log(data["center"]):
         ax.set_yscale("log")
-    elif zoom(ax, data["x"], data["center"], bands=data[["low", "high"]]):
+    elif zoom(ax, data["x"], data["center"], start=0.25, bands=data[["low", "high"]].where(data["n"] >= FEWEST_SEEDS)):
         about.append(CUT)
     return about, ends
 

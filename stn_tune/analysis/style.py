@@ -204,7 +204,7 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) -> bool:
-    """Cuts off the first values where they would flatten all that follows; says whether it did.
+    """Cuts off the first values where they would flatten all that follows, with some room; says whether it did.
 
     ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones. ``bands``, which
     are widest at the start, count from half of the way on, and where two seeds make them wider than all that the values
@@ -221,7 +221,8 @@ def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) ->
     first, last = _range(drawn)
     if not (high > low and last - first > 2 * (high - low)):
         return False
-    ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    room = [0.3 if cut else 0.05 for cut in (np.nanmin(values) < low, np.nanmax(values) > high)]
+    ax.set_ylim(low - room[0] * (high - low), high + room[1] * (high - low))
     return True
 
 
