@@ -162,7 +162,7 @@ def _main(
         lost = int(own["own_s"].isna().sum())
         if lost:
             notes.append(f"{title(method)}: {lost} of {len(own)} seeds never had a finite {metric}.")
-    if paper is not None:
+    if paper is not None and PAPER[paper].values.keys() & set(methods):
         published = PAPER[paper]
         for k, split in enumerate(("val", "test")):
             cells = [published.values[method][k] if method in published.values else render.NONE for method in methods]
