@@ -9,7 +9,7 @@ from pathlib import Path
 
 from baselines import METHODS
 from benchmarks.experiment import Experiment
-from benchmarks.settings import SettingsError
+from benchmarks.settings import SettingsError, nearest
 from benchmarks.tasks import Problem, problem
 from stn_tune import Schedule, ScheduleError
 
@@ -81,7 +81,7 @@ def choose(methods: Sequence[str], seeds: Sequence[int], schedule: bool = False)
     """
     for name in methods:
         if name not in METHODS:
-            raise SettingsError(f"unknown method {name!r}; there are {', '.join(METHODS)}")
+            raise SettingsError(f"unknown method {name!r}{nearest(name, METHODS)}")
     if len(set(methods)) < len(methods):
         raise SettingsError(f"--methods names one twice: {' '.join(methods)}")
     needs = {name: None if schedule and name == "replay" else METHODS[name].needs for name in methods}

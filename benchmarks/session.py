@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class Session:
             runtime: dict[str, Any] = {"env_vars": {**QUIET, "PYTHONPATH": str(ROOT)}}
         else:
             runtime = {"env_vars": QUIET, "py_modules": [str(ROOT / name) for name in PACKAGES]}
+            _knock(self.options.address)
         try:
             ray.init(
                 self.options.address or "local",
@@ -78,3 +80,17 @@ class Session:
                     f"--storage {storage} is not shared: node {node['NodeManagerAddress']} does not see it; give a "
                     f"folder that all nodes mount, or a URI such as s3://bucket/path"
                 )
+
+
+def _knock(address: str) -> None:
+    """Raises at once where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"--address {address}: no Ray cluster there: {reason}; the head's `ray start --head` prints its address"
+        ) from None

@@ -132,9 +132,9 @@ def load(task: str, preset: str, kind: type[S], overrides: Sequence[str] = (), p
     """The settings of a task's preset, with ``key=value`` overrides; dots reach into tables."""
     presets = tomllib.loads(path.read_text(encoding="utf-8"))
     if task not in presets:
-        raise SettingsError(f"unknown task {task!r}{_nearest(task, presets)}")
+        raise SettingsError(f"unknown task {task!r}{nearest(task, presets)}")
     if preset not in presets[task]:
-        raise SettingsError(f"{task} has no preset {preset!r}{_nearest(preset, presets[task])}")
+        raise SettingsError(f"{task} has no preset {preset!r}{nearest(preset, presets[task])}")
     data = _extended(presets, task, preset)
     for override in overrides:
         _override(data, override)
@@ -162,7 +162,7 @@ def _override(data: dict[str, Any], text: str) -> None:
     where = data
     for table in tables:
         if not isinstance(where.get(table), dict):
-            raise SettingsError(f"--set {text}: there is no {table!r}{_nearest(table, where)}")
+            raise SettingsError(f"--set {text}: there is no {table!r}{nearest(table, where)}")
         where = where[table]
     where[last] = value
 
@@ -184,7 +184,7 @@ def build(kind: type[S], data: Mapping[str, Any], where: str) -> S:
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for key in data:
         if key not in known:
-            raise SettingsError(f"{where}: unknown setting {key!r}{_nearest(key, known)}")
+            raise SettingsError(f"{where}: unknown setting {key!r}{nearest(key, known)}")
     for f in fields(kind):  # type: ignore[arg-type]
         if f.name not in data and f.default is MISSING and f.default_factory is MISSING:
             raise SettingsError(f"{where}: {f.name} is missing")
@@ -250,6 +250,7 @@ def _check(settings: Any) -> None:
         raise SettingsError(f"stn.{error}") from None
 
 
-def _nearest(key: str, known: Any) -> str:
+def nearest(key: str, known: Any) -> str:
+    """What was meant, or else all there is: the end of a sentence about an unknown ``key``."""
     near = difflib.get_close_matches(key, list(known), n=1)
     return f": did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"

@@ -154,7 +154,7 @@ class HyperSpace(Mapping[str, Domain]):
         if name not in self._domains:
             near = difflib.get_close_matches(str(name), self.names, 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(self.names)}"
-            raise SpaceError(f"{name}: is not in the space: {hint}")
+            raise SpaceError(f"{name} is not in the space: {hint}")
 
     def _finite(self, name: str, value: object) -> Number:
         x: Number = _plain(value)

@@ -644,8 +644,8 @@ def test_names_that_cannot_be_used(domains, message):
         ({"cutout": 10**400}, f"cutout: {10**400} is not in tune.randint(0, 5): the nearest value is 4"),
         ({"cutout": True}, "cutout: True is not a finite number: give one in tune.randint(0, 5)"),
         ({"cutout": "2"}, "cutout: '2' is not a finite number: give one in tune.randint(0, 5)"),
-        ({"dropuot": 0.1}, "dropuot: is not in the space: did you mean dropout?"),
-        ({"momentum": 0.1}, "momentum: is not in the space: it has dropout, cutout, decay"),
+        ({"dropuot": 0.1}, "dropuot is not in the space: did you mean dropout?"),
+        ({"momentum": 0.1}, "momentum is not in the space: it has dropout, cutout, decay"),
     ],
 )
 def test_values_that_cannot_be_initial(changed, message):
@@ -657,7 +657,7 @@ def test_values_that_cannot_be_initial(changed, message):
 def test_values_that_are_missing_or_unknown():
     with pytest.raises(SpaceError, match=r"^cutout: has no value: give one to each of dropout, cutout, decay$"):
         SPACE.unconstrain({"dropout": 0.1})
-    with pytest.raises(SpaceError, match=r"^dropuot: is not in the space: did you mean dropout[?]$"):
+    with pytest.raises(SpaceError, match=r"^dropuot is not in the space: did you mean dropout[?]$"):
         SPACE.transform("dropuot")
     for call in (
         SPACE.domain,
@@ -665,7 +665,7 @@ def test_values_that_are_missing_or_unknown():
         lambda name: SPACE.check(name, 1),
         lambda name: SPACE.native({name: 1}),
     ):
-        with pytest.raises(SpaceError, match=r"^lr: is not in the space: it has dropout, cutout, decay$"):
+        with pytest.raises(SpaceError, match=r"^lr is not in the space: it has dropout, cutout, decay$"):
             call("lr")
     with pytest.raises(KeyError):
         SPACE["lr"]

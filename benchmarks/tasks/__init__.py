@@ -12,7 +12,7 @@ import stn_tune as stn
 from benchmarks.data import cifar10, embedded, ptb
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.small_cnn import SmallCNN
-from benchmarks.settings import ImageSettings, LanguageSettings, Settings, SettingsError, TheorySettings, load
+from benchmarks.settings import ImageSettings, LanguageSettings, Settings, SettingsError, TheorySettings, load, nearest
 from benchmarks.tasks.images import ImageTask
 from benchmarks.tasks.language import LanguageTask
 from benchmarks.tasks.theory import TheoryTask
@@ -128,13 +128,13 @@ def problem(
 ) -> Problem:
     """A task by name, in the size of a preset, with ``key=value`` overrides; ``tuned`` is all, where it is empty."""
     if name not in TASKS:
-        raise SettingsError(f"unknown task {name!r}; there are {', '.join(TASKS)}")
+        raise SettingsError(f"unknown task {name!r}{nearest(name, TASKS)}")
     from benchmarks.data import data_dir
 
     kind, make = TASKS[name]
     settings = load(name, preset, kind, overrides)
     for chosen in tuned:
         if chosen not in settings.space:
-            raise SettingsError(f"{name} has no hyperparameter {chosen!r}; there are {', '.join(settings.space)}")
+            raise SettingsError(f"{name} has no hyperparameter {chosen!r}{nearest(chosen, settings.space)}")
     task = make(settings, data_dir(None) if data is None else data)
     return Problem(name, preset, settings, task, tuple(tuned) or tuple(settings.space))

@@ -61,13 +61,15 @@ def test_experiments_go_seed_by_seed_so_that_an_early_end_leaves_whole_compariso
     [
         (["mnist"], "unknown task 'mnist'"),
         (["digits", "--methods", "stn", "magic"], "unknown method 'magic'; there are stn, grid"),
+        (["digits", "--methods", "stm"], "unknown method 'stm': did you mean 'stn'?"),
+        (["ptbb"], "unknown task 'ptbb': did you mean 'ptb'?"),
         (["digits", "--methods", "stn,stn"], "--methods names one twice"),
         (["digits", "--methods", "replay"], "replay builds on what stn finds at seed 0: add stn to --methods"),
         (["digits", "--preset", "huge"], "digits has no preset 'huge'"),
         (["digits", "--budget", "soon"], "--budget 'soon' is no duration; write 90s"),
         (["digits", "--seeds", "x"], "--seeds 'x' is neither a count"),
         (["digits", "--seeds", "1,1"], "--seeds '1,1' is neither"),
-        (["digits", "--tune", "droput"], "digits has no hyperparameter 'droput'"),
+        (["digits", "--tune", "droput"], "digits has no hyperparameter 'droput': did you mean"),
         (["digits", "--set", "hiden=3"], "did you mean 'hidden'?"),
         (["ptb", "--data-dir", "/nowhere"], "python -m benchmarks data ptb"),
         (["digits", "--out", "/proc/nothing/here"], "--out /proc/nothing/here cannot be written"),
@@ -85,6 +87,16 @@ def test_bad_input_is_one_line_and_code_2_and_leaves_nothing(arguments, message,
     error = capsys.readouterr().err
     assert message in error
     assert len(error.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_address_where_nobody_listens_is_named_at_once(tmp_path):
+    arguments = ["run", "digits", "--preset", "smoke", "--address", "127.0.0.1:1", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "benchmarks", *arguments]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert "--address 127.0.0.1:1: no Ray cluster there: Connection refused" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
