@@ -28,9 +28,9 @@ from stn_tune.analysis.style import (
 from stn_tune.analysis.style import save as save
 
 MOST_LINES = 12
+"""With more labels than this, variants such as "stn start=0.3" are left to the figures that are about them."""
 FEWEST_SEEDS = 3
 """The 95 % t-interval of two seeds is 13 times as wide as they are apart: a band would show nothing else."""
-"""With more labels than this, variants such as "stn start=0.3" are left to the figures that are about them."""
 
 AXES = {
     "compute_s": "compute (seconds, all workers and set-up counted)",

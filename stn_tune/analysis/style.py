@@ -207,7 +207,7 @@ def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) ->
     """Cuts off the first values where they would flatten all that follows, with some room; says whether it did.
 
     ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones. ``bands``, which
-    are widest at the start, count from half of the way on, and where two seeds make them wider than all that the values
+    are widest at the start, count from half of the way on, and where few seeds make them wider than all that the values
     do, as far as half of that on either side.
     """
     x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
