@@ -105,8 +105,13 @@ def random(s: Setting) -> Plan:
     return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed, s.start))
 
 
+DRAWN = 2
+"""Configurations that a search draws at random, after the start, before its model proposes any. Libraries draw ten,
+which can be all that a budget has room for."""
+
+
 def bayes(s: Setting) -> Plan:
-    search = SkOptSearch(n_initial_points=2, seed=s.seed, points_to_evaluate=s.start)
+    search = SkOptSearch(n_initial_points=DRAWN, seed=s.seed, points_to_evaluate=s.start)
     return Plan(s.problem.fixed(), s.problem.space, search)
 
 
@@ -127,8 +132,9 @@ def _optuna(s: Setting, sampler: str) -> Plan:
     from ray.tune.search.optuna import OptunaSearch
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    search = OptunaSearch(sampler=getattr(optuna.samplers, sampler)(seed=s.seed), points_to_evaluate=s.start)
-    return Plan(s.problem.fixed(), s.problem.space, search)
+    make = getattr(optuna.samplers, sampler)
+    model = make(seed=s.seed, n_startup_trials=len(s.start) + DRAWN)
+    return Plan(s.problem.fixed(), s.problem.space, OptunaSearch(sampler=model, points_to_evaluate=s.start))
 
 
 def tpe(s: Setting) -> Plan:
@@ -154,8 +160,14 @@ def pbt(s: Setting) -> Plan:
         time_attr="training_iteration",
         perturbation_interval=INTERVAL,
         hyperparam_mutations=dict(s.problem.space),
+        custom_explore_fn=partial(inside, space=stn.HyperSpace(s.problem.space)),
     )
     return _population(s, scheduler)
+
+
+def inside(config: Mapping[str, Any], *, space: stn.HyperSpace) -> dict[str, Any]:
+    """``config`` with the nearest value of its domain for every name of ``space``: PBT's factors know no domains."""
+    return {**config, **{name: space.transform(name).native(config[name]) for name in space}}
 
 
 def pb2(s: Setting) -> Plan:
@@ -219,12 +231,8 @@ def _perturbed(s: Setting, noise: Callable[[int], float]) -> Plan:
 
 def perturbed(step: int, *, centre: Values, space: stn.HyperSpace, noise: Callable[[int], float]) -> dict[str, float]:
     """``centre`` with noise on every continuous value, kept inside its domain."""
-    values = dict(centre)
-    for name in values:
-        if not space.transform(name).discrete:
-            lower, upper = space.transform(name).ends
-            values[name] = min(max(values[name] + noise(step), lower), upper)
-    return values
+    discrete = {name for name in centre if space.transform(name).discrete}
+    return inside({k: v if k in discrete else v + noise(step) for k, v in centre.items()}, space=space)
 
 
 def gaussian_noise(step: int, *, std: float, seed: int) -> float:
@@ -241,7 +249,7 @@ METHODS: dict[str, Method] = {
     "grid": Method(grid, "grid search over the preset's levels, shuffled by the seed (or --set grid_order=tune)"),
     "random": Method(random, "random search"),
     "bayes": Method(bayes, "Bayesian optimisation: a Gaussian process with expected improvement (scikit-optimize)"),
-    "tpe": Method(tpe, "tree-structured Parzen estimator (Optuna's default)"),
+    "tpe": Method(tpe, "tree-structured Parzen estimator (Optuna)"),
     "gp": Method(gp, "Gaussian process (Optuna)"),
     "asha": Method(asha, "random search with asynchronous successive halving"),
     "pbt": Method(pbt, "population-based training"),

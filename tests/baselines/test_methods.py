@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from ray import tune
@@ -55,6 +57,35 @@ def test_every_search_first_tries_what_the_stn_starts_from(name, setting):
     first, second = plan.search.suggest("a"), plan.search.suggest("b")
     assert {key: first[key] for key in NAMES} == {"fc1_dropout": 0.05, "cutout_length": 1}
     assert {key: second[key] for key in NAMES} != {key: first[key] for key in NAMES}
+
+
+@pytest.mark.parametrize("name", ["bayes", "tpe", "gp"])
+def test_a_model_is_asked_after_the_start_and_two_draws(name, setting):
+    found = []
+    for sign in (1, -1):
+        plan = METHODS[name].plan(setting)
+        plan.search.set_search_properties("best_val_loss", "min", dict(plan.config))
+        found.append([])
+        for trial in "abcdefgh":
+            config = plan.search.suggest(trial)
+            found[-1].append({key: config[key] for key in NAMES})
+            loss = sign * config["fc1_dropout"]
+            plan.search.on_trial_complete(trial, {"best_val_loss": loss, "training_iteration": 1})
+    assert found[0][:3] == found[1][:3]
+    assert found[0][3:] != found[1][3:]
+    proposed = [np.mean([config["fc1_dropout"] for config in run[3:]]) for run in found]
+    assert proposed[0] < proposed[1]
+
+
+def test_members_of_a_population_never_leave_the_space():
+    p = problem("cifar10", "small")
+    scheduler = METHODS["pbt"].plan(Setting(p, seed=0, workers=1)).scheduler
+    config = {name: stn.HyperSpace(p.space).transform(name).native(1e9) for name in p.space} | {"seed": 0}
+    for _ in range(200):
+        config, _ = scheduler._get_new_config(None, SimpleNamespace(config=config))
+        assert config["seed"] == 0
+        for name, domain in p.space.items():
+            assert domain.is_valid(config[name]), f"{name} is {config[name]}"
 
 
 @pytest.mark.parametrize("name", ["pbt", "pb2"])
