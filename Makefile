@@ -19,7 +19,7 @@ lint: $(STAMP)
 
 setup: $(STAMP)
 
-# torch first and pinned: a wider range would pull several gigabytes of CUDA packages.
+# torch first, at the tested version: a CPU build of it that is already there is kept.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "stn_tune: the tested versions need Python 3.11 or newer; try: make PYTHON=python3.11"; exit 2; }

@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     data.add_argument("--no-verify", action="store_true", help="accept files whose checksum is not the official one")
     data.set_defaults(run=run_data)
 
-    train = commands.add_parser("train", help="train one network, at fixed values or self-tuned, and watch it")
+    train = commands.add_parser("train", help="train one network on one core, fixed or self-tuned, and watch it")
     train.add_argument("task", help="ptb, cifar10, pydoc or digits")
     train.add_argument("--preset", default="small", help="smoke, small (default) or paper")
     train.add_argument("--self-tuned", action="store_true", help="let the network tune its hyperparameters")

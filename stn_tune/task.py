@@ -109,7 +109,8 @@ class Stream:
     """Batches in endless passes over a re-iterable, with a position that can be saved and restored exactly.
 
     A stream draws from random generators of its own, so a shuffling ``DataLoader`` gives the same order whatever else
-    has drawn numbers, and a restored stream replays its pass to the saved position.
+    has drawn numbers, and a restored stream replays its pass to the saved position. A generator that the ``DataLoader``
+    was given may be drawn from by others (an evaluation in mid-pass): it ends where it was when the state was taken.
     """
 
     def __init__(self, batches: Iterable[Batch], seed: int):
@@ -133,7 +134,14 @@ class Stream:
         return list(found.values())
 
     def _generator_states(self) -> dict[str, Any]:
-        return {"private": self._generators.state_dict(), "loader": [g.get_state() for g in self._loader_generators()]}
+        return {"private": self._generators.state_dict(), "loader": self._loader_states()}
+
+    def _loader_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self._loader_generators()]
+
+    def _set_loader_states(self, states: Iterable[Tensor]) -> None:
+        for generator, state in zip(self._loader_generators(), states, strict=True):
+            generator.set_state(state.cpu())
 
     def one_pass(self) -> Iterator[Batch]:
         """The rest of the pass that the stream is in: all batches, where none has been taken yet."""
@@ -165,12 +173,17 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         start = self._start if self._iterator is not None else None
-        return {"position": self._position, "passes": self.passes, "generators": start or self._generator_states()}
+        return {
+            "position": self._position,
+            "passes": self.passes,
+            "generators": start or self._generator_states(),
+            "loader": self._loader_states(),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._iterator, self.passes = None, state["passes"]
         self._generators.load_state_dict(state["generators"]["private"])
-        for generator, saved in zip(self._loader_generators(), state["generators"]["loader"], strict=True):
-            generator.set_state(saved.cpu())
+        self._set_loader_states(state["generators"]["loader"])
         for _ in range(state["position"]):
             self._take()
+        self._set_loader_states(state["loader"])

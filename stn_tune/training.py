@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from stn_tune import rng
 from stn_tune.hyper import Fixed, Value
+from stn_tune.transform import is_number
 
 Batch = Any
 LossFn = Callable[[nn.Module, Batch, Mapping[str, Value]], Tensor]
@@ -198,10 +199,6 @@ class FixedTrainer(Trainer):
 
     def metrics(self) -> dict[str, float]:
         return {f"hp/{name}": v for name, v in self.source.current.items() if is_number(v)}
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def mean_loss(losses: Iterable[Tensor]) -> float:

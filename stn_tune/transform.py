@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -307,7 +307,7 @@ class _Lazy(Sequence[Number]):
         return _Lazy(picked, self._value) if isinstance(picked, range) else self._value(picked)
 
 
-def is_number(x: object) -> bool:
+def is_number(x: object) -> TypeGuard[Number]:
     return isinstance(x, int | float) and not isinstance(x, bool)
 
 

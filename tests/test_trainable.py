@@ -69,6 +69,12 @@ def test_test_loss_is_that_of_the_best_validation_loss():
     ]
 
 
+def test_sigma_may_have_a_learning_rate_of_its_own():
+    results = [self_tuned(**options)(config=dict(CONFIG)).train() for options in ({}, {"scale_lr": 0.5})]
+    default, faster = (abs(result["scale/dropout"] - 0.5) for result in results)
+    assert 0 < default < faster / 5
+
+
 def test_clocks_add_up_and_go_on_after_a_restore(tmp_path):
     trainable = fixed()(config=dict(CONFIG))
     first, second = trainable.train(), trainable.train()
@@ -169,15 +175,19 @@ def test_a_clone_takes_over_everything_that_is_new_in_its_optimizer(tmp_path):
     assert exact(same.train()) == expected
 
 
-def test_resume_is_exact_for_a_loader_with_a_generator_of_its_own(tmp_path):
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("kind", [stn.FixedTrainable, stn.STNTrainable])
+def test_resume_is_exact_for_loaders_with_generators_of_their_own(kind, shared, tmp_path):
     class Own(Digits):
         def loaders(self, config):
             loaders = super().loaders(config)
-            generator = torch.Generator().manual_seed(5)
-            loaders.train = DataLoader(loaders.train.dataset, 40, shuffle=True, generator=generator)
+            train, valid = torch.Generator().manual_seed(5), torch.Generator().manual_seed(6)
+            loaders.train = DataLoader(loaders.train.dataset, 40, shuffle=True, generator=train)
+            loaders.valid = DataLoader(loaders.valid.dataset, 40, shuffle=True, generator=train if shared else valid)
             return loaders
 
-    make = stn.FixedTrainable.of(Own, steps_per_iteration=7)
+    options = {"space": ONLINE, "hyper_lr": 0.05} if kind is stn.STNTrainable else {}
+    make = kind.of(Own, steps_per_iteration=7, **options)
     whole = make(config=dict(CONFIG))
     expected = [exact(whole.train()) for _ in range(4)]
     first = make(config=dict(CONFIG))

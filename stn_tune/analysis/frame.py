@@ -38,9 +38,10 @@ def load(
         method: the name of the method, instead of the one in the logs or that of the experiment's folder.
 
     ``elapsed_s`` is the wall-clock since the experiment began; ``compute_s`` and ``epochs`` are sums over its trials of
-    what each had used by then (a trial that reports no ``epoch`` counts iterations). ``hp/<name>`` are the values a
-    trial reported, else the numbers in its config. ``frame.attrs`` holds ``metric``, ``mode``, ``sources``,
-    ``problems`` (what was missing, broken or failed, a line each) and ``configs`` (what the runner was asked for).
+    what each had used by then (a trial that reports no ``epoch`` counts iterations; one that PBT made take over
+    another's checkpoint has that one's count). ``hp/<name>`` are the values a trial reported, else the numbers in its
+    config. ``frame.attrs`` holds ``metric``, ``mode``, ``sources``, ``problems`` (what was missing, broken or failed, a
+    line each) and ``configs`` (what the runner was asked for).
     """
     if not paths:
         raise AnalysisError("load needs at least one path")

@@ -145,13 +145,20 @@ def groups(rows: pd.DataFrame, names: Sequence[str], config: Mapping[str, Any] |
 
 
 def self_tuned(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the self-tuning network: label ``stn`` if there is one, else the first label that reports scales."""
+    """The rows of the self-tuning network: label ``stn`` if there is one, else the best label that reports scales."""
     scales = [f"scale/{name}" for name in hyperparameters(frame, "scale/")]
     rows = frame[frame[scales].notna().any(axis=1)] if scales else frame.iloc[:0]
     if rows.empty:
         raise NotThere("no self-tuned runs: no trial reports scale/<name>")
-    labels = list(rows["method"].unique())
-    return best_trials(rows[rows["method"] == ("stn" if "stn" in labels else labels[0])])
+    return best_trials(rows[rows["method"] == ("stn" if "stn" in set(rows["method"]) else _best_label(rows))])
+
+
+def _best_label(rows: pd.DataFrame) -> str:
+    """The label whose experiments end best in the mean."""
+    name, mode = metric(rows)
+    values = numeric(rows[name]) * (1.0 if mode == "min" else -1.0)
+    ends = values.fillna(np.inf).groupby([rows["method"], rows["experiment"]]).min()
+    return str(ends.groupby("method").mean().idxmin())
 
 
 def best_trials(rows: pd.DataFrame) -> pd.DataFrame:

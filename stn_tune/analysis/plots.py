@@ -80,6 +80,8 @@ def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
         about = ["one seed each, so no band"]
     elif most < FEWEST_SEEDS:
         about = [f"{curves.interval.partition(',')[0]} of {most} seeds, too few for a band"]
+    elif min(n.values()) < FEWEST_SEEDS:
+        about[0] += f" (bands from {FEWEST_SEEDS} on)"
     if asks_for_log(data["center"]):
         ax.set_yscale("log")
     elif zoom(ax, data["x"], data["center"], start=0.25, bands=data[["low", "high"]].where(data["n"] >= FEWEST_SEEDS)):
@@ -90,7 +92,9 @@ def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
 def _against(frame: pd.DataFrame, config: Mapping[str, Any] | None, x: str) -> Figure:
     labels = in_order(frame["method"])
     plain = [label for label in labels if not parse(label).settings and label != "heatmap"]
-    if len(labels) > MOST_LINES and plain:
+    if len(labels) > MOST_LINES:
+        if not plain:
+            raise NotThere(f"{len(labels)} variants are too many lines for one picture")
         frame = frame[frame["method"].isin(plain)]
     figure = new_figure(7.2, 4.0)
     draw_curves(curves(frame, x=x), figure.subplots(), f"best {metric_title(frame, config)}")

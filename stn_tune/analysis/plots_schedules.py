@@ -73,7 +73,10 @@ def _lines(names: list[str]) -> dict[str, Line]:
 def schedules(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     """The hyperparameter schedules the STN found, epoch by epoch (the paper's Figures 3b, 3c and 5)."""
     rows = self_tuned(frame)
-    parts = groups(rows, _tuned(rows), config)
+    names = _tuned(rows)
+    if all(rows[f"hp/{name}"].nunique() == 1 for name in names):
+        raise NotThere("every hp/<name> keeps its initial value: λ was not tuned")
+    parts = groups(rows, names, config)
     figure, axes = panels(len(parts))
     labelled = []
     for ax, group in zip(axes, parts, strict=True):

@@ -50,7 +50,7 @@ class Scale:
 
 @styled
 def configurations(frame: Any, config: Mapping[str, Any] | None) -> Figure:
-    """Every configuration that was tried, coloured by its loss, and the way the STN took through them."""
+    """Every configuration that a trial kept to (PBT changes them), coloured by its loss, and the way the STN took."""
     trials = tried(frame)
     names = varied(trials)
     if len(names) < 2:

@@ -158,7 +158,7 @@ def gunzip(data: bytes) -> tuple[bytes, bool]:
 
 @dataclass
 class Trial:
-    """One trial's rows by column, each iteration once."""
+    """One trial's rows by column."""
 
     number: int
     id: str
@@ -172,8 +172,13 @@ class Trial:
 
     @classmethod
     def of(cls, number: int, id: str, status: str, rows: list[Row], config: Mapping[str, Any] | None = None) -> Trial:
-        """Of an iteration that was reported again after a restore the last row is kept."""
-        last = {row.get("training_iteration", -k): k for k, row in enumerate(rows)}
+        """Of an iteration that was reported again after a restore the last row is kept.
+
+        What PBT does is no such restore: a trial that takes over another's checkpoint goes on with other values.
+        """
+        last: dict[Any, int] = {row.get("training_iteration", -k): k for k, row in enumerate(rows)}
+        if len(last) < len(rows):
+            last = {(row.get("training_iteration", -k), _values(row)): k for k, row in enumerate(rows)}
         kept = [rows[k] for k in sorted(last.values())] if len(last) < len(rows) else rows
         configs = [row["config"] if isinstance(row.get("config"), dict) else config or {} for row in kept]
         names = dict.fromkeys(chain.from_iterable(kept))
@@ -190,6 +195,14 @@ class Trial:
     def seed(self) -> int | None:
         seed = self.config.get("seed", (self.config.get("stn") or {}).get("seed"))
         return int(seed) if isinstance(seed, (int, float)) else None
+
+
+def _values(row: Row) -> str:
+    """What the trial was to be trained with: its config, or the values it reports if they are not tuned online."""
+    if isinstance(row.get("config"), dict):
+        return json.dumps(row["config"], sort_keys=True)
+    online = any(name.startswith("scale/") for name in row)
+    return "" if online else json.dumps([value for name, value in row.items() if name.startswith("hp/")])
 
 
 def _flat(name: str, values: list[Any]) -> Columns:

@@ -18,7 +18,7 @@ from stn_tune.analysis.errors import AnalysisError
 FORMATS = ("png", "svg", "pdf")
 LOG_RATIO = 30.0
 GREY = "#5f6368"
-CUT = "the start lies outside the axis"
+CUT = "the first values lie outside the axis"
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C6D1F")
 """Okabe and Ito's colours, with a brown in the place of the yellow that white paper swallows."""
 

@@ -227,6 +227,21 @@ def test_iterations_after_a_restore_are_kept_once(tmp_path):
     assert problems(frame) == ["mine-0: trial 0: iterations reported again after a restore (the last is kept)"]
 
 
+def test_what_a_trial_did_before_pbt_replaced_it_is_kept(tmp_path):
+    """The best of an experiment may be among it: the checkpoint that is taken over need not be the best ever."""
+    rows = logs.rows([5.0, 4.0, 3.0])
+    clone = [row | {"hp/drop": 0.2, "compute_s": row["compute_s"] + 20} for row in logs.rows([5.0, 3.5, 3.2])[1:]]
+    logs.write_run(tmp_path / "runner", "pbt", 0, [*(row | {"hp/drop": 0.1} for row in rows), *clone])
+    frame = load(tmp_path / "runner")
+    assert frame["val_loss"].tolist() == [5.0, 4.0, 3.0, 3.5, 3.2]
+    assert problems(frame) == []
+    reported = logs.tune_rows("t", [{"val_loss": v} for v in (5.0, 4.0, 3.0)], config={"drop": 0.1})
+    later = {name: reported[2][name] for name in ("timestamp", "time_total_s")}
+    other = [row | {k: v + row[k] for k, v in later.items()} | {"config": {"drop": 0.2}} for row in reported[1:]]
+    logs.write_trial(tmp_path / "mine", "t", [*reported, *other])
+    assert load(tmp_path / "mine")["hp/drop"].tolist() == [0.1, 0.1, 0.1, 0.2, 0.2]
+
+
 def test_compute_never_runs_backwards(tmp_path):
     """Tune's own clock does after a restore."""
     reported = logs.tune_rows("t", [{"val_loss": 1.0}] * 4)

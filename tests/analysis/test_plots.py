@@ -148,6 +148,9 @@ def test_time_leaves_variants_to_their_own_figures_when_there_are_many(tmp_path)
     runs |= {(f"stn train={k} valid=1", 0): logs.rows([2.0, 1.0]) for k in range(1, 5)}
     figure = plots.FIGURES["time"](frame_of(tmp_path, {**runs, ("stn", 0): logs.rows([2.0, 1.0])}), None)
     assert [line.get_label() for line in figure.axes[0].lines] == ["STN"]
+    runs[("stn start=0.9", 0)] = logs.rows([2.0, 1.0])
+    with pytest.raises(NotThere, match="13 variants"):
+        plots.FIGURES["time"](frame_of(tmp_path / "variants", runs), None)
 
 
 def test_units_of_the_loss_come_from_the_rows(tmp_path):
@@ -183,6 +186,23 @@ def test_schedules_follow_the_best_trial_of_an_outer_search(tmp_path):
     ]
     figure = plots.FIGURES["schedules"](frame_of(tmp_path, {("stn", 0): trials}), None)
     assert lines_of(figure.axes[0]) == [([1, 2], [0.2, 0.4])]
+
+
+def test_schedules_of_variants_are_those_of_the_best(tmp_path):
+    runs = {
+        ("stn scale=0.1", 0): self_tuned_rows([3.0, 2.5], {"drop": [0.1, 0.2]}),
+        ("stn scale=0.5", 0): self_tuned_rows([3.0, 1.0], {"drop": [0.1, 0.4]}),
+        ("stn scale=2", 0): self_tuned_rows([3.0, 2.0], {"drop": [0.1, 0.3]}),
+    }
+    figure = plots.FIGURES["schedules"](frame_of(tmp_path, runs), None)
+    assert lines_of(figure.axes[0]) == [([1, 2], [0.1, 0.4])]
+    assert "STN scale=0.5" in words(figure)
+
+
+def test_schedules_need_a_value_that_moves(tmp_path):
+    rows = self_tuned_rows([3.0, 2.0], {"drop": [0.1, 0.1]})
+    with pytest.raises(NotThere, match="λ was not tuned"):
+        plots.FIGURES["schedules"](frame_of(tmp_path, {("stn", 0): rows}), None)
 
 
 def test_sigma_needs_a_scale_that_moves(tmp_path):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks import overview
+from benchmarks.record import difference, plain_settings
+from benchmarks.tasks import problem
 from stn_tune.analysis import load
 from stn_tune.analysis.report import compose
 
@@ -24,6 +27,14 @@ def test_committed_reports_are_those_of_the_committed_logs(folder):
             assert (folder / "report" / name).read_bytes() == content, name
     drawn = {Path(name).stem for name in contents if name.startswith("figures/")}
     assert drawn == {path.stem for path in (folder / "report" / "figures").iterdir()}
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda path: path.name)
+def test_committed_runs_can_be_carried_on(folder):
+    """Their settings are those of today's presets: what --resume asks for."""
+    config = json.loads((folder / "config.json").read_text())
+    today = problem(config["task"], config["preset"], config["set"], tuned=config["tuned"])
+    assert difference(config["settings"], plain_settings(today)) is None
 
 
 def test_every_run_is_in_the_index():
