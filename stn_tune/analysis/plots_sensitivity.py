@@ -67,7 +67,7 @@ def steps(frame: Any, config: Mapping[str, Any] | None) -> Figure:
 
 @styled
 def scales(frame: Any, config: Mapping[str, Any] | None) -> Figure:
-    """Validation loss for different initial perturbation scales, fixed (hyperparameter steps at λ) and tuned (at λ+ε)."""
+    """Validation loss for different initial perturbation scales, fixed (λ moves by steps at λ) and tuned (at λ+ε)."""
     chosen = variants(frame, "scale")
     kinds = {kind: [n for n, label in chosen.items() if kind in label.flags] for kind in ("fixed", "tuned")}
     kinds = {kind: names for kind, names in kinds.items() if names}
