@@ -167,7 +167,7 @@ def pbt(s: Setting) -> Plan:
 
 def inside(config: Mapping[str, Any], *, space: stn.HyperSpace) -> dict[str, Any]:
     """``config`` with the nearest value of its domain for every name of ``space``: PBT's factors know no domains."""
-    return {**config, **{name: space.transform(name).native(config[name]) for name in space}}
+    return {**config, **space.native({name: config[name] for name in space})}
 
 
 def pb2(s: Setting) -> Plan:
@@ -231,8 +231,7 @@ def _perturbed(s: Setting, noise: Callable[[int], float]) -> Plan:
 
 def perturbed(step: int, *, centre: Values, space: stn.HyperSpace, noise: Callable[[int], float]) -> dict[str, float]:
     """``centre`` with noise on every continuous value, kept inside its domain."""
-    discrete = {name for name in centre if space.transform(name).discrete}
-    return inside({k: v if k in discrete else v + noise(step) for k, v in centre.items()}, space=space)
+    return space.native({k: v if space.transform(k).discrete else v + noise(step) for k, v in centre.items()})
 
 
 def gaussian_noise(step: int, *, std: float, seed: int) -> float:

@@ -155,17 +155,19 @@ def self_tuned(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _best_label(rows: pd.DataFrame) -> str:
     """The label whose experiments end best in the mean."""
-    name, mode = metric(rows)
-    values = numeric(rows[name]) * (1.0 if mode == "min" else -1.0)
-    ends = values.fillna(np.inf).groupby([rows["method"], rows["experiment"]]).min()
+    ends = _costs(rows).groupby([rows["method"], rows["experiment"]]).min()
     return str(ends.groupby("method").mean().idxmin())
+
+
+def _costs(rows: pd.DataFrame) -> pd.Series:
+    """The metric with the sign that makes the lowest the best, infinite where there is none."""
+    name, mode = metric(rows)
+    return (numeric(rows[name]) * (1.0 if mode == "min" else -1.0)).fillna(np.inf)
 
 
 def best_trials(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of each experiment's best trial."""
-    name, mode = metric(rows)
-    values = numeric(rows[name]) * (1.0 if mode == "min" else -1.0)
-    best = values.fillna(np.inf).groupby([rows["experiment"], rows["trial"]]).min().reset_index(name="_best")
+    best = _costs(rows).groupby([rows["experiment"], rows["trial"]]).min().reset_index(name="_best")
     chosen = best.sort_values(["experiment", "_best", "trial"]).drop_duplicates("experiment")
     keys = set(zip(chosen["experiment"], chosen["trial"], strict=True))
     return rows[[pair in keys for pair in zip(rows["experiment"], rows["trial"], strict=True)]]
