@@ -32,6 +32,9 @@ MOST_LINES = 12
 FEWEST_SEEDS = 3
 """The 95 % t-interval of two seeds is 13 times as wide as they are apart: a band would show nothing else."""
 
+MOST_BANDS = 4
+"""More bands than this lie over each other: the intervals are drawn beside the ends of the lines, one by one."""
+
 AXES = {
     "compute_s": "compute (seconds, all workers and set-up counted)",
     "elapsed_s": "wall-clock time since the experiment began (seconds)",
@@ -59,34 +62,53 @@ def draw_curves(curves: Curves, ax: Any = None, ylabel: str | None = None) -> An
 
 
 def draw_lines(curves: Curves, ax: Any) -> tuple[list[str], list[End]]:
-    """The lines and bands alone; returns what has to be said about them, and their ends for :func:`label_ends`."""
+    """The lines and intervals alone; returns what has to be said about them, and their ends for :func:`label_ends`."""
     data, n = curves.data, curves.n
     if data.empty:
         raise NotThere("; ".join(curves.notes) or f"no finite {curves.metric}")
     same = len(set(n.values())) == 1
+    with_interval = [method for method in in_order(n) if n[method] >= FEWEST_SEEDS]
+    crowded = len(with_interval) > MOST_BANDS
     lines = method_lines(n)
-    ends = []
+    ends = {}
     for method in in_order(n):
         part, line = data[data["method"] == method], lines[method]
         look = {"color": line.colour, "ls": line.dash, "lw": 2.2 if method == "stn" else 1.6}
         ax.step(part["x"], part["center"], where="post", label=method_title(method), **look)
-        if n[method] >= FEWEST_SEEDS:
+        if method in with_interval and not crowded:
             ax.fill_between(part["x"], part["low"], part["high"], step="post", color=line.colour, alpha=0.15, lw=0)
         text = method_title(method) if same else f"{method_title(method)} (n = {n[method]})"
-        ends.append(End(part["x"].iloc[-1], part["center"].iloc[-1], text, line))
+        ends[method] = End(part["x"].iloc[-1], part["center"].iloc[-1], text, line)
+    intervals = data[["low", "high"]].where(data["n"] >= FEWEST_SEEDS)
+    if crowded:
+        intervals = intervals.where(data["x"] == data["x"].max())
+        _whiskers(ax, data[intervals["low"].notna()], data["x"].min(), ends)
     most = max(n.values())
-    about = [curves.interval + (f", n = {most} seeds" if same else ", n seeds")]
+    about = [curves.interval + (" at the end" if crowded else "") + (f", n = {most} seeds" if same else ", n seeds")]
     if most == 1:
         about = ["one seed each, so no band"]
     elif most < FEWEST_SEEDS:
         about = [f"{curves.interval.partition(',')[0]} of {most} seeds, too few for a band"]
     elif min(n.values()) < FEWEST_SEEDS:
-        about[0] += f" (bands from {FEWEST_SEEDS} on)"
+        about[0] += f" ({'intervals' if crowded else 'bands'} from {FEWEST_SEEDS} on)"
     if asks_for_log(data["center"]):
         ax.set_yscale("log")
-    elif zoom(ax, data["x"], data["center"], start=0.25, bands=data[["low", "high"]].where(data["n"] >= FEWEST_SEEDS)):
+    elif zoom(ax, data["x"], data["center"], start=0.25, bands=intervals):
         about.append(CUT)
-    return about, ends
+    return about, list(ends.values())
+
+
+def _whiskers(ax: Any, last: pd.DataFrame, first: float, ends: dict[str, End]) -> None:
+    """Draws the intervals of last points side by side, right of the lines, lowest first; moves ``ends`` there."""
+    gap = 0.018 * (last["x"].max() - first)
+    for place, row in enumerate(last.sort_values("center", kind="stable").itertuples(), 1):
+        end = ends[row.method]
+        x, look = end.x + place * gap, {"color": end.line.colour, "alpha": 0.75}
+        ax.plot([x, x], [row.low, row.high], lw=1.8, solid_capstyle="butt", **look)
+        ax.plot([end.x, x], [end.y, end.y], ls=end.line.dash, lw=0.7, **look)
+        ax.plot([x], [end.y], marker="o", ms=3.2, **look)
+        ends[row.method] = end._replace(x=x)
+    ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= last["x"].max()])
 
 
 def _against(frame: pd.DataFrame, config: Mapping[str, Any] | None, x: str) -> Figure:

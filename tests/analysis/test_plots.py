@@ -134,6 +134,33 @@ def test_curves_show_their_band_and_n(tmp_path):
     mpl.pyplot.close("all")
 
 
+def test_many_intervals_stand_side_by_side_at_the_end(tmp_path):
+    methods = ("stn", "grid", "random", "bayes", "tpe")
+    runs = {
+        (method, seed): logs.rows([9.0, k + 0.1 * seed]) for k, method in enumerate(methods, 1) for seed in range(3)
+    } | {("pbt", 0): logs.rows([9.0, 6.0])}
+    found = curves(frame_of(tmp_path, runs))
+    ax = found.plot()
+    assert not ax.collections, "no bands"
+    last = found.data.groupby("method").last()
+    upright = {}
+    for line in ax.lines:
+        x, y = line.get_xdata(), line.get_ydata()
+        if len(x) == 2 and x[0] == x[1]:
+            upright[mpl.colors.to_hex(line.get_color()).upper()] = (x[0], list(y))
+    assert len(upright) == 5, "none for one seed"
+    places = []
+    for method in methods:
+        x, ends = upright[METHOD_LINES[method].colour]
+        assert ends == pytest.approx([last.loc[method, "low"], last.loc[method, "high"]])
+        places.append(x)
+    assert places == sorted(set(places))
+    assert places[0] > last["x"].max() >= max(ax.get_xticks())
+    assert "at the end" in words(ax.figure)
+    assert "intervals from 3 on" in words(ax.figure)
+    mpl.pyplot.close("all")
+
+
 def test_names_are_written_as_they_are_unless_endless(tmp_path):
     odd = r"a $\frac$ b_{"
     runs = {(odd, 0): logs.rows([2.0, 1.0]), ("long " * 20, 0): logs.rows([2.0, 1.5])}
