@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from benchmarks.experiment import Experiment
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """One whose last words may take seconds to import: they are asked for when help is."""
+    """One that says what is wrong in one line, and whose last words, which take seconds to import, wait for --help."""
 
     late_epilog: Callable[[], str] | None = None
 
@@ -23,12 +23,15 @@ class CommandParser(argparse.ArgumentParser):
             self.epilog = self.late_epilog()
         return super().format_help()
 
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (--help lists what there is)\n")
+
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="python -m benchmarks", description="Self-Tuning Networks against hyperparameter search."
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="stn, grid, random and bayes on two small problems (about 4 minutes)")
     demo.add_argument("--budget", default="40s", help="compute-seconds per method and problem (default 40s)")
@@ -50,7 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--set", action="append", default=[], metavar="KEY=X", help="override a setting; repeatable")
     train.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    train.add_argument("--seed", type=int, default=0)
+    train.add_argument("--seed", type=seed, default=0)
     train.add_argument("--data-dir", help="where the data is (default $STN_TUNE_DATA, else the user's cache directory)")
     train.add_argument("--every", type=positive, default=1, metavar="N", help="print every N-th epoch (default 1)")
     train.add_argument("--json", action="store_true", help="one JSON object per epoch, and the best at the end")
@@ -111,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     schedules.add_argument("--seeds", default="3", help="a count (5: seeds 0 to 4) or a list (0,3,7); default 3")
     schedules.add_argument("--levels", type=positive, default=10, help="values of the fine grid (default 10)")
     schedules.add_argument(
-        "--heatmap", type=int, default=5, help="values per side of the heat map (default 5; 0: none)"
+        "--heatmap", type=not_negative, default=5, help="values per side of the heat map (default 5; 0: none)"
     )
     schedules.add_argument(
         "--starts",
@@ -177,8 +180,8 @@ def add_run_options(parser: argparse.ArgumentParser, budget: str) -> None:
     parser.add_argument("--out", help="folder of the results (default results/[COMMAND-]TASK-PRESET)")
     parser.add_argument("--resume", action="store_true", help="carry on the run in --out; what is finished is kept")
     parser.add_argument("--workers", type=positive, default=1, help="trials of a method at a time (default 1)")
-    parser.add_argument("--cpus", type=float, default=1, help="CPUs per trial (default 1)")
-    parser.add_argument("--gpus", type=float, default=0, help="GPUs per trial, fractions allowed (default 0)")
+    parser.add_argument("--cpus", type=amount, default=1, help="CPUs per trial, fractions allowed (default 1)")
+    parser.add_argument("--gpus", type=amount, default=0, help="GPUs per trial, fractions allowed (default 0)")
     parser.add_argument("--address", help="a running Ray cluster (auto, HOST:6379); default: this machine alone")
     parser.add_argument(
         "--storage",
@@ -215,6 +218,30 @@ def positive(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return number
+
+
+def not_negative(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    """What torch and numpy both take."""
+    number = not_negative(text)
+    if number >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not below 2**32")
+    return number
+
+
+def amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return number
 
 

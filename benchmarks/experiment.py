@@ -128,7 +128,12 @@ def _begun(folder: str) -> bool:
     if not names:
         return False
     with storage.open_input_stream(names[-1]) as stream:
-        return bool(json.loads(stream.read())["trial_data"])
+        try:
+            return bool(json.loads(stream.read())["trial_data"])
+        except ValueError:
+            raise ExperimentError(
+                f"{names[-1]} is not whole, so Tune cannot carry on: delete it, or the folder it is in to begin anew"
+            ) from None
 
 
 def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:

@@ -35,6 +35,10 @@ class Options:
     """What ``replay`` follows; by default what ``stn`` finds in the same run."""
     command: str = "run"
 
+    def __post_init__(self) -> None:
+        if not self.cpus and not self.gpus:
+            raise SettingsError("--cpus is 0, and --gpus too: a trial needs some of one or the other")
+
     def problem(self, e: Experiment | None = None) -> Problem:
         """The run's problem, or what an experiment makes of it."""
         changes, tuned = ((), ()) if e is None else (e.changes, e.tuned)
@@ -69,8 +73,10 @@ def seed_list(text: str) -> list[int]:
         numbers = []
     if "," not in text and numbers:
         numbers = list(range(numbers[0]))
-    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        raise SettingsError(f"--seeds {text!r} is neither a count (5) nor a list of different seeds (0,3,7)")
+    if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
+        raise SettingsError(
+            f"--seeds {text!r} is neither a count (5) nor a list of different seeds (0,3,7), all below 2**32"
+        )
     return numbers
 
 
@@ -82,6 +88,8 @@ def choose(methods: Sequence[str], seeds: Sequence[int], schedule: bool = False)
     for name in methods:
         if name not in METHODS:
             raise SettingsError(f"unknown method {name!r}{nearest(name, METHODS)}")
+    if schedule and "replay" not in methods:
+        raise SettingsError("--schedule is what replay follows: add replay to --methods")
     if len(set(methods)) < len(methods):
         raise SettingsError(f"--methods names one twice: {' '.join(methods)}")
     needs = {name: None if schedule and name == "replay" else METHODS[name].needs for name in methods}

@@ -31,7 +31,10 @@ def compact(header: Mapping[str, Any], trials: Iterable[Any]) -> bytes:
     for number, trial in enumerate(trials):
         config = {key: value for key, value in trial.config.items() if key != "stn"}
         described.append({"trial": number, "id": trial.trial_id, "status": trial.status, "config": config})
-        for row in _rows(trial):
+        lines = _lines(trial)
+        if lines.broken or lines.torn:
+            described[-1]["lost"] = lines.broken + lines.torn
+        for row in lines.rows:
             rows.append({"trial": number} | {key: _short(v) for key, v in row.items() if key not in DROPPED})
     rows.sort(key=lambda row: (row["compute_s"], row["trial"]))
     head = {"format": RUN_FORMAT, "version": RUN_VERSION, **header, "trials": described}
@@ -39,13 +42,13 @@ def compact(header: Mapping[str, Any], trials: Iterable[Any]) -> bytes:
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
 
-def _rows(trial: Any) -> list[Row]:
+def _lines(trial: Any) -> Lines:
     storage = trial.storage
     path = f"{storage.trial_fs_path}/result.json"
     if not storage.storage_filesystem.get_file_info(path).is_file:
-        return []
+        return Lines()
     with storage.storage_filesystem.open_input_stream(path) as stream:
-        return Lines.parse(stream.read()).rows
+        return Lines.parse(stream.read())
 
 
 def _short(value: Any) -> Any:
@@ -104,7 +107,9 @@ class Record:
             raise SettingsError(f"--out {self.folder} cannot be written: {error.strerror}") from None
 
     def discard(self) -> None:
-        """Takes back what :meth:`create` and :meth:`write_config` made, as long as nothing else is there."""
+        """Takes back what :meth:`create` and :meth:`write_config` made, unless an experiment has finished since."""
+        if self.any_finished():
+            return
         self._config.unlink(missing_ok=True)
         for folder in (self._runs, self.folder):
             with suppress(OSError):
@@ -129,6 +134,9 @@ class Record:
 
     def finished(self, name: str) -> bool:
         return self.path(name).exists()
+
+    def any_finished(self) -> bool:
+        return any(self._runs.glob(f"*{RUN_SUFFIX}"))
 
     def read(self, name: str) -> bytes:
         return self.path(name).read_bytes()

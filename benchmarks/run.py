@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -34,10 +36,13 @@ def run(options: Options, experiments: Sequence[Experiment], console: Console | 
     p = options.problem()
     for e in experiments:
         options.problem(e)
+    twice = [name for name, count in Counter(e.name for e in experiments).items() if count > 1]
+    if twice:
+        raise SettingsError(f"{', '.join(twice)}: asked for twice; give every value once")
     record = Record(options.out)
+    schedule = options.given_schedule()
     config = _config(options, p, experiments, record)
     _check_needs(experiments, record)
-    schedule = options.given_schedule()
     todo = [e for e in experiments if not record.finished(e.name)]
     if not todo:
         console.print(f"all {len(experiments)} experiments of {options.out} are finished", highlight=False)
@@ -69,8 +74,13 @@ def _config(options: Options, p: Problem, experiments: Sequence[Experiment], rec
         "workers": options.workers,
         "cpus": options.cpus,
         "gpus": options.gpus,
+        "schedule": None
+        if options.schedule is None
+        else hashlib.sha256(options.schedule.read_bytes()).hexdigest()[:12],
     }
     before = record.config()
+    if before is None and record.any_finished():
+        raise SettingsError(f"{options.out} holds logs and no config.json to tell what they are: choose another --out")
     if before is not None:
         if not options.resume:
             raise SettingsError(
@@ -214,11 +224,11 @@ class _Run:
             why = str(cause if isinstance(cause, ExperimentError) else error).strip().splitlines()[-1]
             self._give_up(e, why if why.startswith(e.name) else f"{e.name}: {why}")
         else:
-            self.record.write(e.name, data)
             if e.method == "stn":
                 schedule = found(data, self.options.problem(e)).schedule
                 assert schedule is not None
                 self.record.write_schedule(e.name, schedule)
+            self.record.write(e.name, data)  # last: an experiment whose log is there is finished
             self._finished(e, data)
 
     def _finished(self, e: Experiment, data: bytes) -> None:

@@ -225,6 +225,11 @@ def _check(settings: Any) -> None:
     for name in ("batch_size", "hidden", "lr_patience", "layers", "sequence", "vocabulary", "steps"):
         if getattr(settings, name, 1) < 1:
             raise SettingsError(f"{name} is {getattr(settings, name)}; it must be at least 1")
+    for name in ("tokens", "valid_tokens", "test_tokens"):
+        if getattr(settings, name, None) in (0, 1):
+            raise SettingsError(f"{name} is {getattr(settings, name)}; it must be at least 2, a word and its next")
+    if min(getattr(settings, "channels", (1,)), default=0) < 1:
+        raise SettingsError(f"channels is {list(settings.channels)}; it must have at least one layer of at least 1")
     if settings.population < 2:
         raise SettingsError(f"population is {settings.population}; it must be at least 2")
     if settings.grid_order not in ("shuffled", "tune"):

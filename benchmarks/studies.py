@@ -23,9 +23,9 @@ def schedules(
 ) -> list[Experiment]:
     """Output dropout alone: fixed, perturbed, self-tuned, replayed; from several starts; and against input dropout.
 
-    ``levels`` is the number of values of the fine grid, ``heatmap`` that along each side of the heat map, which takes
-    the first seed only (both are the whole grid, in its own order); ``starts`` are initial output dropouts beside the
-    preset's own.
+    ``levels`` is the number of values of the fine grid, ``heatmap`` that along each side of the heat map (0: none),
+    which takes the first seed only (both are the whole grid, in its own order); ``starts`` are initial output dropouts
+    beside the preset's own.
     """
     if task not in ("ptb", "pydoc"):
         raise SettingsError(f"schedules are those of the language model's output dropout: {task!r} is not ptb or pydoc")
@@ -43,7 +43,9 @@ def schedules(
             chosen.append(
                 Experiment("stn", seed, f"stn start={start:g}", (f"space.{TUNED}.init={start:g}",), tuned=alone)
             )
-    return [*chosen, Experiment("grid", seeds[0], "heatmap", heat, tuned=(OTHER, TUNED))]
+    if heatmap:
+        chosen.append(Experiment("grid", seeds[0], "heatmap", heat, tuned=(OTHER, TUNED)))
+    return chosen
 
 
 def spaced(count: int) -> list[float]:

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 import stn_tune as stn
 from benchmarks.data import Images
-from benchmarks.settings import ImageSettings
+from benchmarks.settings import ImageSettings, SettingsError
 from benchmarks.tasks.rules import plateau
 from stn_tune.training import Trainer
 
@@ -62,6 +62,11 @@ class ImageTask(stn.Task):
         order = torch.randperm(len(data.train_y), generator=torch.Generator().manual_seed(0))[: s.examples]
         held_out = int(len(order) * s.valid_fraction)
         tests = torch.arange(len(data.test_y))[: s.test_examples]
+        if not 0 < held_out < len(order) or not len(tests):
+            raise SettingsError(
+                f"{len(order)} examples with valid_fraction {s.valid_fraction:g}, and {len(tests)} test_examples: "
+                f"nothing is left to train, validate or test on"
+            )
         return stn.Loaders(
             train=Pictures(data.train_x, data.train_y, order[held_out:], s.batch_size, shuffle=True),
             valid=Pictures(data.train_x, data.train_y, order[:held_out], s.batch_size, shuffle=True),

@@ -38,10 +38,10 @@ def load(
         method: the name of the method, instead of the one in the logs or that of the experiment's folder.
 
     ``elapsed_s`` is the wall-clock since the experiment began; ``compute_s`` and ``epochs`` are sums over its trials of
-    what each had used by then (a trial that reports no ``epoch`` counts iterations; one that PBT made take over
-    another's checkpoint has that one's count). ``hp/<name>`` are the values a trial reported, else the numbers in its
-    config. ``frame.attrs`` holds ``metric``, ``mode``, ``sources``, ``problems`` (what was missing, broken or failed, a
-    line each) and ``configs`` (what the runner was asked for).
+    what each had used by then (a trial that reports no ``epoch`` counts iterations; a row after which PBT made it take
+    over another's checkpoint counts as its rows usually do). ``hp/<name>`` are the values a trial reported, else the
+    numbers in its config. ``frame.attrs`` holds ``metric``, ``mode``, ``sources``, ``problems`` (what was missing,
+    broken or failed, a line each) and ``configs`` (what the runner was asked for).
     """
     if not paths:
         raise AnalysisError("load needs at least one path")
@@ -154,21 +154,27 @@ def _with_clocks(frame: pd.DataFrame) -> pd.DataFrame:
     if "time_total_s" in frame:
         held = held.fillna(numbers(frame, "time_total_s"))
     clocks["held_s"] = held + clocks["start_s"].fillna(0.0)
+    own_clock = clocks["wall_s"].notna()
     clocks["epoch"] = clocks["epoch"].fillna(clocks["training_iteration"])
     clocks = clocks.sort_values(["_place", "elapsed_s", "trial", "training_iteration"], kind="stable")
-    clocks["compute_s"] = clocks["compute_s"].fillna(_total(clocks, "held_s"))
-    clocks["epochs"] = _total(clocks, "epoch")
+    trial = [clocks["_place"], clocks["trial"]]
+    jumped = clocks["training_iteration"].groupby(trial).diff().fillna(1.0) != 1.0
+    clocks["compute_s"] = clocks["compute_s"].fillna(_total(clocks, "held_s", jumped & ~own_clock))
+    clocks["epochs"] = _total(clocks, "epoch", jumped)
     clocks = clocks.sort_values(["_place", "compute_s", "trial", "training_iteration"], kind="stable")
     known = {name: clocks[name] for name in ("elapsed_s", "compute_s", "epoch", "epochs")}
     return frame.loc[clocks.index].assign(**known).reset_index(drop=True)
 
 
-def _total(clocks: pd.DataFrame, name: str) -> pd.Series:
-    """Row by row, the sum over the experiment's trials of the latest value each had reported by then.
+def _total(clocks: pd.DataFrame, name: str, jumped: pd.Series) -> pd.Series:
+    """Row by row, the sum over the experiment's trials of what each had gained by then.
 
-    A row that reports none has no sum.
+    A row that reports none has no sum. Where a trial ``jumped``, or its count fell, the count is that of the checkpoint
+    it went on from: the row has the trial's median gain instead.
     """
     trial = [clocks["_place"], clocks["trial"]]
-    latest = clocks[name].groupby(trial).cummax().groupby(trial).ffill().fillna(0.0)
+    latest = clocks[name].groupby(trial).ffill().fillna(0.0)
     gained = latest.groupby(trial).diff().fillna(latest)
+    gained = gained.mask(jumped | (gained < 0.0))
+    gained = gained.fillna(gained.groupby(trial).transform("median")).fillna(0.0)
     return gained.groupby(clocks["_place"]).cumsum().where(clocks[name].notna())

@@ -174,7 +174,11 @@ def best_trials(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def tried(frame: pd.DataFrame) -> pd.DataFrame:
-    """Black-box trials, one row each: method, hp/*, and ``value``, the trial's best metric (NaN if it diverged)."""
+    """Black-box trials, one row each: method, hp/*, and ``value``, the trial's best metric (NaN if it diverged).
+
+    ``cut`` marks those that say little of their configuration: ended at their best value so far, by a scheduler or the
+    budget, with less than half of the iterations of the longest trial.
+    """
     name, mode = metric(frame)
     scales = [f"scale/{n}" for n in hyperparameters(frame, "scale/")]
     rows = frame[frame[scales].isna().all(axis=1)] if scales else frame
@@ -185,6 +189,8 @@ def tried(frame: pd.DataFrame) -> pd.DataFrame:
     trials = rows.groupby(["experiment", "trial"], sort=False)
     constant = (trials[columns].nunique() <= 1).all(axis=1)
     table = trials[["method", *columns]].first().assign(value=trials["value"].agg(mode))
+    lasted = trials["training_iteration"].max()
+    table["cut"] = (trials["value"].last() == table["value"]) & (2 * lasted < lasted.max())
     table = table[constant]
     if table.empty:
         raise NotThere("no black-box trials: every trial's hyperparameters change while it trains")

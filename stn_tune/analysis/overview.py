@@ -89,7 +89,7 @@ def _section(frames: Mapping[str, pd.DataFrame], reference: str) -> render.Secti
     seeds = [made.long.drop_duplicates("method").set_index("method")["n"] for made in tables.values()]
     columns = {
         "method": {method: title(method) for method in methods},
-        "seeds": {method: ", ".join(dict.fromkeys(str(n.get(method, 0)) for n in seeds)) for method in methods},
+        "seeds": {method: _counts([int(n.get(method, 0)) for n in seeds]) for method in methods},
     }
     for name, made in tables.items():
         mode = objective(frames[name])[1]
@@ -99,7 +99,8 @@ def _section(frames: Mapping[str, pd.DataFrame], reference: str) -> render.Secti
         about.setdefault(_conditions(frame), []).append(name)
     notes = [
         "Mean ± half of the 95 % t-interval over seeds; test values are those at the best validation value, which "
-        "alone selects; bold: the best of each column, without methods that take over what another has found. As good: "
+        "alone selects; bold: the best of each column, without methods that take over what another has found, or have "
+        f"fewer seeds than {title(reference)}, so that their mean is over other seeds than its own. As good: "
         f"the median compute-seconds until {title(reference)} was as good as the method ended / until the method "
         "itself was; in brackets, if not on all, on how many of the seeds.",
         _by_task(about),
@@ -113,12 +114,18 @@ def _columns(made: Table, reference: str, mode: str) -> dict[str, dict[str, str]
     columns = {}
     main = made.long["metric"].iloc[0]
     for split, part in made.long[made.long["metric"] == main].groupby("split", sort=False):
-        own = part[~part["method"].isin(BUILT_ON)].set_index("method")["mean"]
+        seeds = part.set_index("method")["n"]
+        own = part[~part["method"].isin(BUILT_ON) & (part["n"] >= seeds[reference])].set_index("method")["mean"]
         best = own.idxmin() if mode == "min" else own.idxmax()
         cells = dict(zip(part["method"], with_intervals(part["mean"], part["low"], part["high"]), strict=True))
         columns[f"{split} {main}"] = cells | {best: f"**{cells[best]}**"}
     columns[f"{title(reference)} as good / itself"] = {row.method: _times(row) for row in made.times.itertuples()}
     return columns
+
+
+def _counts(seeds: list[int]) -> str:
+    """ "5", or one number for each task where they differ: "3, 5"."""
+    return str(seeds[0]) if len(set(seeds)) == 1 else ", ".join(map(str, seeds))
 
 
 def _times(row: Any) -> str:

@@ -51,7 +51,7 @@ class Scale:
 @styled
 def configurations(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     """Every configuration that a trial kept to (PBT changes them), coloured by its loss, and the way the STN took."""
-    trials = tried(frame)
+    trials, cut = _whole(tried(frame))
     names = varied(trials)
     if len(names) < 2:
         raise NotThere(f"{len(names)} hyperparameters vary between the black-box trials; a picture needs two or more")
@@ -88,13 +88,19 @@ def configurations(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     bar.outline.set_visible(False)
     methods = ", ".join(method_title(m) for m in in_order(shown["method"]))
     lost = len(trials) - len(shown)
-    text = f"{len(shown)} trials of {methods}; darker is better"
+    text = f"{len(shown)} trials of {methods}; darker is better{cut}"
     text += f"; {lost} without a finite loss or a value left out" if lost else ""
     if path is not None:
         which = f"STN, best of n = {path.attrs['seeds']} seeds" if path.attrs["seeds"] > 1 else "STN"
         text += f". {which}: rings, where it started; bars, what it went through; line, where it ended"
     note(figure, text)
     return figure
+
+
+def _whole(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The trials that were not cut off early, and what to say of those that were."""
+    cut = int(trials["cut"].sum())
+    return trials[~trials["cut"]], f"; {cut} that were stopped early, still improving, left out" if cut else ""
 
 
 def _path(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame | None:
@@ -154,13 +160,16 @@ def _axes(ax: Any, names: Sequence[str], scales: Mapping[str, Scale]) -> None:
 @styled
 def importance(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     """Which hyperparameters mattered: permutation importance in a forest fitted to the black-box trials."""
-    trials = tried(frame)
+    trials, cut = _whole(tried(frame))
     names = varied(trials)
     columns = [f"hp/{name}" for name in names]
     complete = trials.dropna(subset=[*columns, "value"])
-    if not names or len(complete) < FEWEST_TRIALS:
-        raise NotThere(f"{len(complete)} finished black-box trials; importances need {FEWEST_TRIALS} or more")
-    drops, explained = permutation_importance(complete[columns].to_numpy(), complete["value"].to_numpy())
+    different = complete.groupby(columns, sort=False)["value"].mean().reset_index() if names else complete
+    if not names or len(different) < FEWEST_TRIALS:
+        raise NotThere(
+            f"{len(different)} configurations in finished black-box trials; importances need {FEWEST_TRIALS} or more"
+        )
+    drops, explained = permutation_importance(different[columns].to_numpy(), different["value"].to_numpy())
     order = np.argsort(drops.mean(axis=1), kind="stable")
     figure = new_figure(6.4, 1.5 + 0.28 * len(names))
     ax = figure.subplots()
@@ -172,7 +181,8 @@ def importance(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     ax.grid(axis="y", visible=False)
     methods = ", ".join(method_title(m) for m in in_order(complete["method"]))
     text = (
-        f"n = {len(complete)} trials of {methods}; held-out R² of the forest {explained:.2f}"
+        f"n = {len(different)} configurations, {len(complete)} trials of {methods}{cut}; "
+        f"held-out R² of the forest {explained:.2f}"
         f"{': it predicts next to nothing, so the bars mean as little' if explained < 0.05 else ''}; "
         f"whiskers: standard deviation over {REPEATS} shufflings"
     )

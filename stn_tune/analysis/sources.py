@@ -129,6 +129,7 @@ def _run(path: str, data: bytes, method: str | None) -> Experiment:
         known = about.get(number, {})
         name, status = str(known.get("id", number)), str(known.get("status", ""))
         trials.append(Trial.of(number, name, status, rows.pop(number), known.get("config")))
+        trials[-1].broken = bool(known.get("lost"))
     label = method or str(header.get("label") or header.get("method"))
     result = Experiment(label, int(header.get("seed", 0)), path, trials, header)
     result.check()

@@ -11,7 +11,7 @@ import pandas as pd
 from stn_tune.analysis import comparison, render
 from stn_tune.analysis.curves import FLOAT_FORMAT, objective
 from stn_tune.analysis.errors import AnalysisError
-from stn_tune.analysis.order import in_order, title
+from stn_tune.analysis.order import BUILT_ON, in_order, title
 from stn_tune.analysis.render import Section
 from stn_tune.analysis.stats import WILCOXON_FROM
 
@@ -215,4 +215,10 @@ def _times(times: pd.DataFrame, reference: str) -> Section:
         f"Compute-seconds until {name} was as good as the method ended, beside the method's own time to get there, on "
         f"the same seed; medians over n seeds. A value that was not reached counts as infinitely late, a speed-up of 0."
     )
-    return _section("Time to each method's final value", columns, [note])
+    notes = [note]
+    if not BUILT_ON.isdisjoint(times["method"]):
+        taken = ", ".join(title(method) for method in times["method"] if method in BUILT_ON)
+        notes.append(
+            f"{taken}: without the time that finding what they take over cost; not in the curves for this reason."
+        )
+    return _section("Time to each method's final value", columns, notes)

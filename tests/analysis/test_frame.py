@@ -230,10 +230,14 @@ def test_iterations_after_a_restore_are_kept_once(tmp_path):
 def test_what_a_trial_did_before_pbt_replaced_it_is_kept(tmp_path):
     """The best of an experiment may be among it: the checkpoint that is taken over need not be the best ever."""
     rows = logs.rows([5.0, 4.0, 3.0])
-    clone = [row | {"hp/drop": 0.2, "compute_s": row["compute_s"] + 20} for row in logs.rows([5.0, 3.5, 3.2])[1:]]
+    clone = [
+        row | {"hp/drop": 0.2, "compute_s": row["compute_s"] + 20, "elapsed_s": row["elapsed_s"] + 20}
+        for row in logs.rows([5.0, 3.5, 3.2])[1:]
+    ]
     logs.write_run(tmp_path / "runner", "pbt", 0, [*(row | {"hp/drop": 0.1} for row in rows), *clone])
     frame = load(tmp_path / "runner")
     assert frame["val_loss"].tolist() == [5.0, 4.0, 3.0, 3.5, 3.2]
+    assert frame["epochs"].tolist() == [1, 2, 3, 4, 5], "what it trained, not what the checkpoint had behind it"
     assert problems(frame) == []
     reported = logs.tune_rows("t", [{"val_loss": v} for v in (5.0, 4.0, 3.0)], config={"drop": 0.1})
     later = {name: reported[2][name] for name in ("timestamp", "time_total_s")}
@@ -242,13 +246,24 @@ def test_what_a_trial_did_before_pbt_replaced_it_is_kept(tmp_path):
     assert load(tmp_path / "mine")["hp/drop"].tolist() == [0.1, 0.1, 0.1, 0.2, 0.2]
 
 
+def test_a_checkpoint_taken_over_brings_neither_epochs_nor_seconds(tmp_path):
+    """PBT makes a young trial go on from an old one's checkpoint, with its iterations and Tune's clock."""
+    young = logs.tune_rows("t", [{"val_loss": 1.0, "epoch": k} for k in (2, 4, 6, 20, 22)])
+    for row, iteration, seconds in zip(young, (1, 2, 3, 10, 11), (10.0, 20.0, 30.0, 100.0, 110.0), strict=True):
+        row |= {"training_iteration": iteration, "time_total_s": seconds}
+    logs.write_trial(tmp_path, "t", young)
+    frame = load(tmp_path)
+    assert frame["epochs"].tolist() == [2, 4, 6, 8, 10]
+    assert frame["compute_s"].tolist() == [10, 20, 30, 40, 50]
+
+
 def test_compute_never_runs_backwards(tmp_path):
-    """Tune's own clock does after a restore."""
+    """Tune's own clock does after a restore; what the first row after it took is then taken to be as long as usual."""
     reported = logs.tune_rows("t", [{"val_loss": 1.0}] * 4)
     for row, seconds in zip(reported, (10.0, 20.0, 12.0, 25.0), strict=True):
         row["time_total_s"] = seconds
     logs.write_trial(tmp_path, "t", reported)
-    assert load(tmp_path)["compute_s"].tolist() == [10, 20, 20, 25]
+    assert load(tmp_path)["compute_s"].tolist() == [10, 20, 30, 43]
 
 
 def test_unfinished_experiments_are_named(tmp_path):

@@ -75,6 +75,25 @@ def test_a_method_that_a_task_lacks_has_dashes(folders, tmp_path):
     assert list(row[5:]) == ["–"] * 3
 
 
+def test_fewer_seeds_are_counted_for_each_task_and_never_best(folders, capsys):
+    """Their mean is over other seeds than the reference's."""
+    logs.write_run(folders[0], "bayes", 0, logs.rows([0.1]), task="ptb")
+    logs.write_run(folders[1], "bayes", 0, logs.rows([0.1]), task="cifar10")
+    logs.write_run(folders[1], "bayes", 1, logs.rows([0.1]), task="cifar10")
+    section = command.compose([*folders]).section
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
+    assert rows["Bayesian optimisation"]["seeds"] == "1, 2"
+    assert rows["Bayesian optimisation"]["Penn Treebank: val loss"] == "0.10"
+    assert rows["Bayesian optimisation"]["CIFAR-10: val loss"].startswith("**0.10")
+    assert rows["STN"]["Penn Treebank: val loss"].startswith("**1.05 ±")
+
+
+def test_the_command_names_what_is_missing(folders, tmp_path, capsys):
+    (folders[1] / "runs" / "random-1.jsonl.gz").unlink()
+    command.run(folders, str(tmp_path / "out"))
+    assert "CIFAR-10: random-1: not finished, it has no log in runs/" in capsys.readouterr().out
+
+
 def test_the_files_are_the_same_whenever_the_logs_are(folders, tmp_path):
     first = {path.name: path.read_bytes() for path in command.compose(folders).write(tmp_path / "one")}
     second = {path.name: path.read_bytes() for path in command.compose(folders).write(tmp_path / "two")}

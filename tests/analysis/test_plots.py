@@ -347,14 +347,50 @@ def test_importance_finds_what_matters(tmp_path):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["noise", "drop"]
     noise, drop = (bar.get_width() for bar in figure.axes[0].patches)
     assert drop > 10 * abs(noise)
-    said = re.search(r"n = 30 trials of random search; held-out R² of the forest (0\.\d+)", words(figure))
+    said = re.search(
+        r"n = 30 configurations, 30 trials of random search; held-out R² of the forest (0\.\d+)", words(figure)
+    )
     assert said
     assert float(said[1]) > 0.5
 
 
+def test_trials_that_a_scheduler_cut_off_say_nothing_of_their_configuration(tmp_path):
+    pytest.importorskip("sklearn")
+    runs = configuration_runs()
+    whole = [row | {"training_iteration": 10 * row["training_iteration"]} for row in runs["random", 0]]
+    stopped = [
+        row
+        for k in range(20)
+        for row in logs.rows([3.0, 2.9 - k / 50], trial=100 + k, **{"hp/drop": k / 20, "hp/noise": 0.3})
+    ]
+    frame = frame_of(tmp_path, runs | {("random", 0): whole, ("asha", 0): stopped})
+    for name in ("configurations", "importance"):
+        said = words(plots.FIGURES[name](frame, None)).replace("\n", " ")
+        assert "30 trials of random search" in said
+        assert "ASHA" not in said
+        assert "20 that were stopped early, still improving, left out" in said
+
+
+def test_a_configuration_that_many_tried_counts_once(tmp_path):
+    """Otherwise the forest would be asked for what it was fitted to."""
+    pytest.importorskip("sklearn")
+    runs = configuration_runs()
+    again = {("grid", seed): runs["random", 0] for seed in range(3)}
+    said = words(plots.FIGURES["importance"](frame_of(tmp_path, runs | again), None))
+    assert "n = 30 configurations, 120 trials" in said.replace("\n", " ")
+
+
+def test_what_was_taken_over_has_no_curve_as_its_cost_is_not_in_it(tmp_path):
+    runs = {("stn", 0): logs.rows([2.0, 1.0]), ("replay", 0): logs.rows([2.0, 0.9])}
+    figure = plots.FIGURES["time"](frame_of(tmp_path, runs), None)
+    assert [line.get_label() for line in figure.axes[0].lines] == ["STN"]
+    with pytest.raises(NotThere, match="without what finding it cost"):
+        plots.FIGURES["time"](frame_of(tmp_path / "alone", {("replay", 0): logs.rows([2.0, 0.9])}), None)
+
+
 def test_nine_trials_are_too_few_for_importances(tmp_path):
     frame = frame_of(tmp_path, {("grid", 0): fixed_trials({k / 10: [3.0, 2.0 - k / 10] for k in range(9)})})
-    with pytest.raises(NotThere, match="9 finished black-box trials; importances need 10 or more"):
+    with pytest.raises(NotThere, match="9 configurations in finished black-box trials; importances need 10 or more"):
         plots.FIGURES["importance"](frame, None)
 
 

@@ -43,6 +43,10 @@ def test_train_prints_every_epoch_and_the_best(mode, capsys):
         (["train", "digits", "--value", "fc1_dropout=0.9"], "--value fc1_dropout=0.9: fc1_dropout: "),
         (["train", "digits", "--value", "fc_dropout=0.1"], "--value fc_dropout=0.1: "),
         (["train", "ptb", "--data-dir", "/nowhere"], "python -m benchmarks data ptb"),
+        (["train", "digits", "--set", "channels=[]"], "channels is []; it must have at least one layer"),
+        (["train", "digits", "--set", "channels=[4, 0]"], "channels is [4, 0]; it must have at least one layer"),
+        (["train", "digits", "--set", "examples=1"], "nothing is left to train, validate or test on"),
+        (["train", "pydoc", "--set", "valid_tokens=1"], "valid_tokens is 1; it must be at least 2"),
     ],
 )
 def test_bad_input_of_train_is_one_line_and_code_2(arguments, message, capsys):
@@ -95,6 +99,9 @@ def test_speed_limits_are_those_of_counting_operations():
     [
         (["speed", "--rounds", "0"], "'0' is not a positive whole number"),
         (["data", "mnist"], "invalid choice: 'mnist'"),
+        (["run", "digits", "--cpus", "nan"], "argument --cpus: 'nan' is not a number from 0 on"),
+        (["schedules", "ptb", "--heatmap", "-1"], "argument --heatmap: '-1' is not a whole number from 0 on"),
+        (["train", "digits", "--seed", "99999999999"], "argument --seed: '99999999999' is not below 2**32"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "the following arguments are required: COMMAND"),
     ],
@@ -103,7 +110,9 @@ def test_bad_arguments_end_with_code_2(arguments, message, capsys):
     with pytest.raises(SystemExit) as error:
         main(arguments)
     assert error.value.code == 2
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
 
 
 def test_a_data_folder_that_cannot_be_made_is_one_line(tmp_path, capsys):

@@ -10,16 +10,20 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 from rich.console import Console
 
 from benchmarks.__main__ import main
+from benchmarks.experiment import ExperimentError, _begun
 from benchmarks.options import Options, choose, seconds, seed_list
-from benchmarks.record import Record, difference, found, unpack
+from benchmarks.record import Record, compact, difference, found, unpack
 from benchmarks.run import run
 from benchmarks.settings import SettingsError
 from benchmarks.tasks import problem
+from stn_tune.analysis import load
 
 REPO = Path(__file__).parents[2]
 TRIALS_END_SOON = ("patience=1", "examples=150")
@@ -65,6 +69,9 @@ def test_experiments_go_seed_by_seed_so_that_an_early_end_leaves_whole_compariso
         (["ptbb"], "unknown task 'ptbb': did you mean 'ptb'?"),
         (["digits", "--methods", "stn,stn"], "--methods names one twice"),
         (["digits", "--methods", "replay"], "replay builds on what stn finds at seed 0: add stn to --methods"),
+        (["digits", "--schedule", "any.json"], "--schedule is what replay follows: add replay to --methods"),
+        (["digits", "--cpus", "0"], "--cpus is 0, and --gpus too"),
+        (["digits", "--seeds", "99999999999,"], "all below 2**32"),
         (["digits", "--preset", "huge"], "digits has no preset 'huge'"),
         (["digits", "--budget", "soon"], "--budget 'soon' is no duration; write 90s"),
         (["digits", "--seeds", "x"], "--seeds 'x' is neither a count"),
@@ -214,6 +221,60 @@ def test_a_second_run_in_the_same_folder_needs_resume_and_the_same_settings(fini
     changed = options(finished, resume=True, overrides=("patience=2", "examples=150"))
     with pytest.raises(SettingsError, match=r"settings\.patience was 1, and is 2 now"):
         run(changed, choose(["stn"], [0]))
+
+
+def test_resume_refuses_another_schedule(finished, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_bytes((finished / "out" / "schedules" / "stn-0.json").read_bytes())
+    with pytest.raises(SettingsError, match="schedule was null, and is"):
+        run(options(finished, schedule=path, resume=True), choose(["replay"], [1], schedule=True))
+
+
+def test_a_record_takes_nothing_back_once_something_is_finished(tmp_path):
+    record = Record(tmp_path / "out")
+    record.create()
+    record.write_config({"format": 1})
+    record.write("random-0", b"")
+    record.discard()
+    assert record.config() == {"format": 1}
+    record.path("random-0").unlink()
+    record.discard()
+    assert not (tmp_path / "out").exists()
+
+
+def test_logs_without_a_config_are_nobodys(tmp_path):
+    record = Record(tmp_path / "out")
+    record.create()
+    record.write("random-0", b"")
+    with pytest.raises(SettingsError, match=r"holds logs and no config\.json"):
+        run(options(tmp_path), choose(["random"], [0]))
+    assert record.finished("random-0")
+
+
+def test_a_compact_file_says_how_many_lines_it_lost(tmp_path):
+    good = json.dumps({"val_loss": 1.0, "compute_s": 1.0, "elapsed_s": 1.0, "training_iteration": 1}) + "\n"
+    (tmp_path / "result.json").write_text(
+        good + "{glued{\n" + good.replace("1.0", "2.0").replace('n": 1', 'n": 2') + '{"torn": '
+    )
+    storage = SimpleNamespace(trial_fs_path=str(tmp_path), storage_filesystem=LocalFileSystem())
+    trial = SimpleNamespace(trial_id="a", status="TERMINATED", config={"drop": 0.1}, storage=storage)
+    header = {"method": "random", "label": "random", "seed": 0, "task": "digits", "metric": "val_loss", "mode": "min"}
+    head, rows = unpack(data := compact(header, [trial]))
+    assert head["trials"][0]["lost"] == 2
+    assert [row["val_loss"] for row in rows] == [1.0, 2.0]
+    (tmp_path / "random-0.jsonl.gz").write_bytes(data)
+    problems = load(tmp_path / "random-0.jsonl.gz").attrs["problems"]
+    assert problems == ["random-0: trial 0: lines that cannot be read (dropped)"]
+
+
+def test_a_torn_state_of_tune_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "tuner.pkl").touch()
+    state = tmp_path / "experiment_state-2026-01-01_00-00-00.json"
+    state.write_text('{"trial_data": [')
+    with pytest.raises(ExperimentError, match=rf"{state.name} is not whole, .*: delete it"):
+        _begun(str(tmp_path))
+    state.write_text('{"trial_data": []}')
+    assert not _begun(str(tmp_path))
 
 
 def test_difference_names_the_first_place():

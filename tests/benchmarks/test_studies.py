@@ -33,6 +33,19 @@ def test_schedules_tune_output_dropout_alone():
     assert len({e.name for e in chosen}) == len(chosen)
 
 
+def test_no_heat_map_where_none_is_asked_for():
+    assert "heatmap" not in {e.label for e in schedules("ptb", [0], 10, 0)}
+
+
+@pytest.mark.parametrize(
+    "command", [["schedules", "pydoc", "--starts", "0.5", "0.5"], ["sensitivity", "digits", "--scales", "1", "1.0"]]
+)
+def test_a_variant_asked_for_twice_is_named(command, capsys, tmp_path):
+    assert main([*command, "--out", str(tmp_path / "out")]) == 2
+    assert ": asked for twice; give every value once" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_spaced():
     assert spaced(4) == [0.0, 0.3, 0.6, 0.9]
 
