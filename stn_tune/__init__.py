@@ -5,7 +5,7 @@ from types import ModuleType
 
 from stn_tune import nn
 from stn_tune.checkpoint import CheckpointError
-from stn_tune.config import STNOptions, hyper_from_config
+from stn_tune.config import STNOptions, hyper_from_config, tuner_from_config
 from stn_tune.hyper import Fixed, Hyper, HyperSample
 from stn_tune.nn import augment
 from stn_tune.nn.convert import ConversionError, describe, fix, plain_state_dict, self_tune
@@ -48,6 +48,7 @@ __all__ = [
     "positive",
     "real",
     "self_tune",
+    "tuner_from_config",
 ]
 
 

@@ -43,8 +43,16 @@ def plain(value: Any) -> Any:
 def load_state(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> dict[str, Any]:
     """The state in a checkpoint folder; raises :class:`CheckpointError` where it is missing, torn or foreign."""
     path = Path(folder, STATE_FILE)
+    state = read(path, device)
+    if not isinstance(state, dict) or state.get("version") != VERSION:
+        raise CheckpointError(f"{path} was not written by this version of stn_tune")
+    return state
+
+
+def read(path: Path, device: torch.device | str = "cpu") -> Any:
+    """What ``torch.save`` wrote, as long as it is tensors and plain Python values."""
     try:
-        state = torch.load(path, map_location=device, weights_only=True)
+        return torch.load(path, map_location=device, weights_only=True)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: the checkpoint is incomplete, or of another trainable") from None
     except pickle.UnpicklingError as error:
@@ -56,6 +64,3 @@ def load_state(folder: str | os.PathLike[str], device: torch.device | str = "cpu
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{path} is damaged ({first}); restore from an earlier checkpoint") from error
-    if not isinstance(state, dict) or state.get("version") != VERSION:
-        raise CheckpointError(f"{path} was not written by this version of stn_tune")
-    return state

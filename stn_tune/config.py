@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from torch import nn
+from torch.optim import Adam, Optimizer
 
 from stn_tune.hyper import Hyper, nearest
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config
-from stn_tune.tuner import Draw, check_settings
+from stn_tune.training import Batch, batch_size
+from stn_tune.tuner import Draw, SelfTuner, check_settings
 
 RESERVED = "stn"
 """The key of a trial's config under which STNSearch leaves the online space and its options."""
@@ -64,6 +68,31 @@ class STNOptions:
         """``options``, with those that :class:`STNSearch` left in the trial's config in front."""
         return cls.of({**options, **config.get(RESERVED, {}).get("options", {})})
 
+    def tuner(
+        self,
+        model: nn.Module,
+        hyper: Hyper,
+        optimizer: Optimizer,
+        clip: float | None = None,
+        batch_size: Callable[[Batch], int] = batch_size,
+    ) -> SelfTuner:
+        """A tuner with these options, all but ``warmup``, which counts iterations that it knows nothing of."""
+        return SelfTuner(
+            model,
+            hyper,
+            optimizer,
+            Adam([hyper.lam], lr=self.hyper_lr),
+            Adam([hyper.raw_sigma], lr=self.hyper_lr if self.scale_lr is None else self.scale_lr),
+            train_steps=self.train_steps,
+            valid_steps=self.valid_steps,
+            warmup_steps=self.warmup_steps,
+            entropy_weight=self.entropy_weight,
+            clip=clip,
+            train_draw=self.train_draw,
+            valid_draw=self.valid_draw,
+            batch_size=batch_size,
+        )
+
 
 def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | None = None, **stn_options: Any) -> Hyper:
     """The online hyperparameters of a trial, for a training loop of your own.
@@ -88,6 +117,32 @@ def hyper_from_config(config: Config, space: HyperSpace | Mapping[str, Any] | No
         centered=options.centered,
         constants=values,
     )
+
+
+def tuner_from_config(
+    config: Config,
+    model: nn.Module,
+    hyper: Hyper,
+    optimizer: Optimizer,
+    *,
+    clip: float | None = None,
+    batch_size: Callable[[Batch], int] = batch_size,
+    **stn_options: Any,
+) -> SelfTuner:
+    """The tuner of a trial, for a training loop of your own: with the options that :class:`STNSearch` left for it.
+
+    Args:
+        model, hyper: what ``self_tune(model, hyper)`` made of a model and of :func:`hyper_from_config`.
+        clip, batch_size: as of :class:`SelfTuner`.
+        stn_options: see :class:`STNOptions`; those of :class:`STNSearch` come first.
+    """
+    options = STNOptions.from_config(config, stn_options)
+    if options.warmup:
+        raise ValueError(
+            f"warmup is {options.warmup}, but only STNTrainable counts iterations: in a loop of your own use "
+            f"warmup_steps, the number of weight steps"
+        )
+    return options.tuner(model, hyper, optimizer, clip, batch_size)
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stn_tune.checkpoint import STATE_FILE, load_state
+from stn_tune.checkpoint import STATE_FILE, read
 from stn_tune.files import write_whole
 from stn_tune.hyper import unknown_name
 from stn_tune.space import HyperSpace, SpaceError, real
@@ -90,17 +90,19 @@ class Schedule:
     def from_result(cls, result: Any, space: HyperSpace | Mapping[str, Any] | None = None) -> Schedule:
         """What a Tune trial found: ``Schedule.from_result(results.get_best_result())``.
 
-        Every update, where the trial left a checkpoint (of the moment it was written); else one entry per reported
-        iteration, in ``space``, or in unbounded domains where none is given.
+        Every update, where the trial left a checkpoint (of the moment it was written; in a loop of your own,
+        ``SelfTuner.state_dict()`` saved as ``state.pt``); else one entry per reported iteration, in ``space``, or in
+        unbounded domains where none is given.
         """
-        trainer = None
+        state = None
         if result.checkpoint is not None:
             with result.checkpoint.as_directory() as folder:
-                if Path(folder, STATE_FILE).exists():
-                    trainer = load_state(folder)["trainer"]
-        if trainer is not None:
-            if "history" not in trainer:
-                raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
+                path = Path(folder, STATE_FILE)
+                state = read(path) if path.exists() else None
+        trainer = state.get("trainer", state) if isinstance(state, dict) else {}
+        if "version" in (state or {}) and "history" not in trainer:
+            raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
+        if "history" in trainer:
             found = HyperSpace.from_json(trainer["hyper"]["_extra_state"]["space"])
             steps, lam, sigma = (trainer["history"][key].tolist() for key in ("steps", "lam", "sigma"))
             return cls.from_history(found, steps, lam, sigma, int(trainer["step"]))
@@ -110,7 +112,11 @@ class Schedule:
         ]
         if not names:
             raise ScheduleError(f"{result.path}: the trial reported no scale/<name>, so it has no schedule")
-        frame = frame.assign(step=frame.get("step", frame["training_iteration"])).drop_duplicates("step", keep="last")
+        if "step" not in frame:
+            raise ScheduleError(
+                f"{result.path}: the trial reported no step, the number of weight steps: report **SelfTuner.metrics()"
+            )
+        frame = frame.drop_duplicates("step", keep="last")
         space = space if space is not None else {name: real() for name in names}
         values = {name: frame[f"hp/{name}"].tolist() for name in names}
         scales = {name: frame[f"scale/{name}"].tolist() for name in names}

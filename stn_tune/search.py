@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ray import cloudpickle  # a param_space may hold lambdas: tune.sample_from
 from ray.tune.search import Searcher
 from ray.tune.search.sample import Domain
+from ray.tune.search.util import _set_search_properties_backwards_compatible
 from ray.tune.search.variant_generator import generate_variants
 
 from stn_tune.checkpoint import plain
@@ -74,9 +75,9 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
             raise SpaceError(f"{RESERVED}: this name is reserved for what STNSearch tells the trial; rename it")
         leaves = dict(_leaves(config))
         online = self._choose(leaves)
-        self._space = HyperSpace([(_name(path), leaves[path]) for path in online])
+        space = HyperSpace([(_name(path), leaves[path]) for path in online])
         self._paths = {_name(path): path for path in online}
-        self._initial = Hyper(self._space, self.init).values_now()
+        self._initial = Hyper(space, self.init).values_now()
         self._initial.update(self.init)
         self._rest = copy.deepcopy(config)
         for path in online:
@@ -90,11 +91,13 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
                     f"everything in the param_space is online: {type(self.outer).__name__} has nothing to search; "
                     f"use outer=None"
                 )
-            if not self.outer.set_search_properties(metric, mode, self._rest, **spec):
+            search = self.outer.set_search_properties
+            if not _set_search_properties_backwards_compatible(search, metric, mode, self._rest, **spec):
                 raise ValueError(
                     f"{type(self.outer).__name__} has a search space of its own, but the param_space leaves "
                     f"{', '.join(left)} to search; give the space in one place"
                 )
+        self._space = space
         return True
 
     def _choose(self, leaves: Mapping[PathLike, Any]) -> list[PathLike]:
@@ -162,6 +165,15 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         if self.outer is not None:
             self.outer.on_trial_complete(trial_id, result, error)
 
+    def on_pause(self, trial_id: str) -> None:
+        """For HyperBandForBOHB, which tells its searcher."""
+        if self.outer is not None and hasattr(self.outer, "on_pause"):
+            self.outer.on_pause(trial_id)
+
+    def on_unpause(self, trial_id: str) -> None:
+        if self.outer is not None and hasattr(self.outer, "on_unpause"):
+            self.outer.on_unpause(trial_id)
+
     def _check_trainable(self, result: Mapping[str, Any]) -> None:
         assert self._space is not None
         missing = [name for name in self._space.names if f"scale/{name}" not in result]
@@ -175,11 +187,11 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         state = {key: value for key, value in self.__dict__.items() if key != "outer"}
         state["outer"] = None if self.outer is None else _outer_bytes(self.outer)
         with open(checkpoint_path, "wb") as file:
-            pickle.dump(state, file)
+            cloudpickle.dump(state, file)
 
     def restore(self, checkpoint_path: str) -> None:
         with open(checkpoint_path, "rb") as file:
-            state = pickle.load(file)
+            state = cloudpickle.load(file)
         outer = state.pop("outer")
         if (outer is None) != (self.outer is None):
             raise ValueError(

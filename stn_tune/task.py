@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,12 +124,18 @@ class Stream:
     @property
     def completed(self) -> int:
         """Passes that are complete, the one whose last batch has just been taken included."""
-        known = isinstance(self._batches, Sized)
-        return self.passes + (known and self._iterator is not None and self._position == len(self._batches))  # type: ignore[arg-type]
+        if self._iterator is None:
+            return self.passes
+        try:
+            length = len(self._batches)  # type: ignore[arg-type]
+        except TypeError:  # a DataLoader of an IterableDataset has a __len__, and none
+            return self.passes
+        return self.passes + (self._position == length)
 
     def _loader_generators(self) -> list[torch.Generator]:
         """Generators that a DataLoader was given, and that nobody else saves."""
-        holders = [self._batches, getattr(self._batches, "sampler", None)]
+        sampler, batch_sampler = (getattr(self._batches, name, None) for name in ("sampler", "batch_sampler"))
+        holders = [self._batches, sampler, batch_sampler, getattr(batch_sampler, "sampler", None)]
         found = {id(g): g for h in holders if isinstance(g := getattr(h, "generator", None), torch.Generator)}
         return list(found.values())
 
@@ -181,7 +187,7 @@ class Stream:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._iterator, self.passes = None, state["passes"]
+        self._iterator, self._position, self.passes = None, 0, state["passes"]
         self._generators.load_state_dict(state["generators"]["private"])
         self._set_loader_states(state["generators"]["loader"])
         for _ in range(state["position"]):

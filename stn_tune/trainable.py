@@ -27,7 +27,6 @@ from stn_tune.schedule import Schedule
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config, Stream, Task
 from stn_tune.training import Batch, FixedTrainer, NonFiniteError, Trainer
-from stn_tune.tuner import SelfTuner
 
 T = TypeVar("T", bound="TaskTrainable")
 
@@ -280,28 +279,14 @@ class STNTrainable(TaskTrainable):
                 f"nothing is tuned online: pass space={{...}} to STNTrainable.of({type(self._task).__name__}, ...), or "
                 f"search with STNSearch(online=[...])"
             )
+        if RESERVED in config and self.options.get("init"):
+            raise TypeError("the trial's initial values come from STNSearch: give init to it, not to STNTrainable.of")
         options = STNOptions.from_config(config, self.options)
         self._warmup = options.warmup
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
         model = self._task.convert(model, hyper)
-        hyper_optimizer = torch.optim.Adam([hyper.lam], lr=options.hyper_lr)
-        scale_lr = options.hyper_lr if options.scale_lr is None else options.scale_lr
-        scale_optimizer = torch.optim.Adam([hyper.raw_sigma], lr=scale_lr)
-        return SelfTuner(
-            model,
-            hyper,
-            self._task.optimizer(model, config),
-            hyper_optimizer,
-            scale_optimizer,
-            train_steps=options.train_steps,
-            valid_steps=options.valid_steps,
-            warmup_steps=options.warmup_steps,
-            entropy_weight=options.entropy_weight,
-            clip=self._task.clip,
-            train_draw=options.train_draw,
-            valid_draw=options.valid_draw,
-            batch_size=self._task.batch_size,
-        )
+        optimizer = self._task.optimizer(model, config)
+        return options.tuner(model, hyper, optimizer, self._task.clip, self._task.batch_size)
 
     def _valid_batches(self) -> Iterator[Batch] | None:
         return self._on_device(self._streams["valid"]) if len(self._val_losses) >= self._warmup else None

@@ -129,6 +129,11 @@ class Trainer(ABC):
     ) -> None:
         """Raises, before anything is updated, if the loss or a gradient is not finite; then clips."""
         grads = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+        sparse = [name for name, grad in grads.items() if grad.is_sparse]
+        if sparse and clip is not None:
+            raise ValueError(f"clip is {clip}, but the gradient of {sparse[0]} is sparse: torch clips dense ones only")
+        for name in sparse:
+            grads[name] = grads[name].coalesce().values()
         norm = nn.utils.get_total_norm(list(grads.values())) if grads else torch.zeros_like(loss)
         if not torch.isfinite(torch.stack([loss.detach().to(norm), norm])).all():
             where = f"at step {self.step}"

@@ -12,6 +12,7 @@ from torch.optim import Adam, Optimizer
 
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.layer import HyperLayer
+from stn_tune.nn.lstm import LSTM
 from stn_tune.schedule import Schedule
 from stn_tune.training import Batch, LossFn, Trainer, UnusedError, batch_size, evaluating, frozen, mean_loss
 
@@ -64,6 +65,7 @@ class SelfTuner(Trainer):
             valid_draw=valid_draw,
         )
         _check_conversion(model, hyper, optimizer)
+        _check_optimizers(hyper, hyper_optimizer, scale_optimizer)
         self.hyper = hyper.to(next(model.parameters()).device)
         self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=hyper_lr)
         self.scale_optimizer = scale_optimizer or Adam([hyper.raw_sigma], lr=hyper_lr)
@@ -73,6 +75,9 @@ class SelfTuner(Trainer):
         self.valid_draw: Draw = valid_draw or ("example" if hyper.tune_scale or hyper.direct else "mean")
         if hyper.direct and self.valid_draw == "mean":
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
+        self._plain_rnn = any(
+            isinstance(layer, nn.RNNBase) and not isinstance(layer, (HyperLayer, LSTM)) for layer in model.modules()
+        )
         self._read: set[str] = set()
         self._history: list[tuple[int, list[float], list[float]]] = []
         self._record()
@@ -94,7 +99,7 @@ class SelfTuner(Trainer):
         if self.step < self.warmup_steps:
             return None
         hyper = self.hyper
-        with self._unharmed(), evaluating(self.model), frozen(self.model):
+        with self._unharmed(), evaluating(self.model), frozen(self.model), self._differentiable():
             sample = self._sample(self.valid_draw, batch)
             with hyper.using(sample):
                 losses = loss_fn(self.model, batch, sample)
@@ -113,6 +118,15 @@ class SelfTuner(Trainer):
                 self.scale_optimizer.step()
         self._record()
         return loss.detach()
+
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """cuDNN does not differentiate a plain RNN, left out of the conversion, in eval mode: torch itself does."""
+        if self._plain_rnn:
+            with torch.backends.cudnn.flags(enabled=False):
+                yield
+        else:
+            yield
 
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None) -> float:
         """Algorithm 1 over one pass of the training batches; returns their mean loss.
@@ -137,8 +151,9 @@ class SelfTuner(Trainer):
             yield sample
 
     def metrics(self) -> dict[str, float]:
-        """hp/<name> and scale/<name>, as reported to Tune."""
-        values = {f"hp/{name}": value for name, value in self.hyper.values_now().items()}
+        """``step``, hp/<name> and scale/<name>, as reported to Tune."""
+        values: dict[str, float] = {"step": self.step}
+        values |= {f"hp/{name}": value for name, value in self.hyper.values_now().items()}
         return values | {f"scale/{name}": value for name, value in self.hyper.scales_now().items()}
 
     @property
@@ -222,6 +237,20 @@ def check_settings(
     for option, draw in [("train_draw", train_draw), ("valid_draw", valid_draw or "example")]:
         if draw not in ("example", "batch", "mean"):
             raise ValueError(f"{option} is {draw!r}; it must be 'example', 'batch' or 'mean'")
+
+
+def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:
+    """Optimizers that the caller built: λ and σ must each be moved, and by one of them only."""
+    by_hyper, by_scale = (
+        None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for optimizer in (hyper_optimizer, scale_optimizer)
+    )
+    if by_hyper is not None and id(hyper.lam) not in by_hyper:
+        raise ValueError("hyper_optimizer does not move λ: build it with [hyper.lam]")
+    if by_hyper is not None and hyper.tune_scale and id(hyper.raw_sigma) in by_hyper:
+        raise ValueError("hyper_optimizer moves σ, which scale_optimizer moves too: build it with [hyper.lam] alone")
+    if by_scale is not None and hyper.tune_scale and by_scale != {id(hyper.raw_sigma)}:
+        raise ValueError("scale_optimizer must move σ and nothing else: build it with [hyper.raw_sigma]")
 
 
 def _check_conversion(model: nn.Module, hyper: Hyper, optimizer: Optimizer) -> None:

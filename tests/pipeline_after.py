@@ -1,6 +1,7 @@
 """pipeline_before.py, self-tuned: dropout follows its gradient inside every trial, Optuna has the learning rate."""
 
 import tempfile
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -43,17 +44,15 @@ def train_mnist(config):
     hyper = stn.hyper_from_config(config)
     model = stn.self_tune(ConvNet(config["dropout"]), hyper, bind={"drop": "dropout"})
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
-    tuner = stn.SelfTuner(model, hyper, optimizer)
+    tuner = stn.tuner_from_config(config, model, hyper, optimizer)
     for _ in range(config["epochs"]):
         model.train()
-        for batch, valid_batch in zip(train_loader, valid_loader, strict=True):
-            tuner.train_step(loss_fn, batch)
-            tuner.valid_step(loss_fn, valid_batch)
+        tuner.epoch(loss_fn, train_loader, cycle(valid_loader))
         model.eval()
         with torch.no_grad():
             val_loss = sum(loss_fn(model, batch).item() for batch in valid_loader) / len(valid_loader)
         with tempfile.TemporaryDirectory() as folder:
-            torch.save(model.state_dict(), Path(folder, "model.pt"))
+            torch.save(stn.plain_state_dict(model), Path(folder, "model.pt"))
             tune.report({"val_loss": val_loss, **tuner.metrics()}, checkpoint=tune.Checkpoint.from_directory(folder))
 
 

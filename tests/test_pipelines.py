@@ -8,7 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
+import stn_tune as stn
 from tests import pipeline_after, pipeline_before
 
 REPO = Path(__file__).parents[1]
@@ -35,6 +37,13 @@ def test_both_scripts_run(tmp_path):
     for result in after:
         assert result.config["dropout"] == 0.375
         assert result.metrics["hp/dropout"] != pytest.approx(0.375, rel=1e-4)
+        net = pipeline_before.ConvNet(0.5).eval()
+        with result.checkpoint.as_directory() as folder:
+            net.load_state_dict(torch.load(Path(folder, "model.pt"), weights_only=True))
+        _, valid = pipeline_before.get_data_loaders()
+        loss = sum(pipeline_after.loss_fn(net, batch).item() for batch in valid) / len(valid)
+        assert loss == pytest.approx(result.metrics["val_loss"], rel=1e-4), "the plain network that was reported"
+        assert stn.Schedule.from_result(result).steps == [10, 20]
     assert len({result.config["lr"] for result in after}) == 2
 
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import matplotlib as mpl
+import pandas as pd
 import pytest
+import torch
 from ray import tune
 
 import stn_tune as stn
@@ -116,3 +119,46 @@ def test_a_schedule_is_fitted_to_the_space_of_the_task_to_train():
         found.fitted({"rate": tune.uniform(0, 0.75)})
     with pytest.raises(stn.ScheduleError, match=r"rate is not a hyperparameter here .*did you mean rates"):
         found.fitted({"rates": tune.uniform(0, 1)})
+
+
+def function_trial(tmp_path, rows=None, state=None):
+    """What Tune gives of a trial that a function trained."""
+    checkpoint = None
+    if state is not None:
+        torch.save(state, tmp_path / "state.pt")
+        checkpoint = tune.Checkpoint.from_directory(tmp_path)
+    frame = None if rows is None else pd.DataFrame(rows)
+    return SimpleNamespace(checkpoint=checkpoint, metrics_dataframe=frame, path=str(tmp_path))
+
+
+def tuned_by_hand() -> tuple[stn.SelfTuner, list[dict[str, float]]]:
+    hyper = stn.Hyper({"drop": tune.uniform(0, 0.9)})
+    model = stn.self_tune(torch.nn.Sequential(torch.nn.Linear(2, 2), stn.nn.Dropout("drop")), hyper)
+    tuner = stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1))
+    rows = []
+    for _ in range(3):
+        for _ in range(5):
+            tuner.train_step(lambda model, x, hp: model(x).square().mean(), torch.ones(4, 2))
+        tuner.valid_step(lambda model, x, hp: model(x).square().mean(), torch.ones(4, 2))
+        rows.append({"training_iteration": len(rows) + 1, **tuner.metrics()})
+    return tuner, rows
+
+
+def test_a_loop_of_ones_own_leaves_a_schedule_in_weight_steps(tmp_path):
+    tuner, rows = tuned_by_hand()
+    reported = stn.Schedule.from_result(function_trial(tmp_path, rows))
+    assert reported.steps == [5, 10, 15]
+    assert reported.values["drop"] == pytest.approx([row["hp/drop"] for row in rows])
+    saved = stn.Schedule.from_result(function_trial(tmp_path, rows, tuner.state_dict()))
+    assert saved == tuner.schedule, "every update, from the state that the README saves"
+
+
+def test_a_trial_without_steps_has_no_schedule(tmp_path):
+    _, rows = tuned_by_hand()
+    with pytest.raises(stn.ScheduleError, match=r"reported no step, .*: report \*\*SelfTuner\.metrics\(\)"):
+        stn.Schedule.from_result(function_trial(tmp_path, [{k: v for k, v in r.items() if k != "step"} for r in rows]))
+
+
+def test_a_file_of_the_users_own_is_not_taken_for_ours(tmp_path):
+    _, rows = tuned_by_hand()
+    assert stn.Schedule.from_result(function_trial(tmp_path, rows, {"weights": torch.zeros(3)})).steps == [5, 10, 15]

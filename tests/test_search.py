@@ -3,9 +3,11 @@ from __future__ import annotations
 import logging
 
 import pytest
+import torch
 from ray import tune
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
+from torch import nn
 
 import stn_tune as stn
 from tests.searchers import SearcherConformance
@@ -145,3 +147,83 @@ def test_a_restore_needs_the_same_kind_of_searcher(tmp_path):
     ready(stn.STNSearch(online=["drop"])).save(str(tmp_path / "state"))
     with pytest.raises(ValueError, match="the saved search had no outer searcher"):
         stn.STNSearch(online=["drop"], outer=OptunaSearch()).restore(str(tmp_path / "state"))
+
+
+def test_a_space_with_functions_is_saved_and_restored(tmp_path):
+    """Tune saves the search at every checkpoint of the experiment: what cannot be saved ends it."""
+    space = {**SPACE, "width": tune.sample_from(lambda spec: 8 * spec.config.depth), "depth": tune.randint(1, 4)}
+    search = ready(stn.STNSearch(online=["drop", "augment/*"]), space)
+    first = search.suggest("a")
+    assert first["width"] == 8 * first["depth"]
+    search.save(str(tmp_path / "state"))
+    restored = stn.STNSearch(online=["drop", "augment/*"])
+    restored.restore(str(tmp_path / "state"))
+    assert restored.suggest("b") == search.suggest("b")
+
+
+def test_a_refused_space_can_be_corrected():
+    search = stn.STNSearch(online=["drop", "augment/*"])
+    space = {**SPACE, "lr": tune.grid_search([0.1, 0.2])}
+    with pytest.raises(ValueError, match="must be a multiple of 2"):
+        ready(search, space, num_samples=3)
+    assert ready(search, space, num_samples=2).suggest("a")["lr"] == 0.1
+
+
+class OldStyle(Searcher):
+    """As BOHB is: without ``**spec``, and told of pauses."""
+
+    def __init__(self):
+        super().__init__()
+        self.paused = []
+
+    def set_search_properties(self, metric, mode, config):
+        self.space = config
+        return True
+
+    def suggest(self, trial_id):
+        return {"lr": 0.5, "name": "text"}
+
+    def on_pause(self, trial_id):
+        self.paused.append(trial_id)
+
+    def on_unpause(self, trial_id):
+        self.paused.remove(trial_id)
+
+
+def test_outer_searchers_of_an_older_kind():
+    outer = OldStyle()
+    search = ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer))
+    assert list(outer.space) == ["augment", "lr", "name"]
+    assert search.suggest("a")["lr"] == 0.5
+    search.on_pause("a")
+    assert outer.paused == ["a"]
+    search.on_unpause("a")
+    assert outer.paused == []
+    stn.STNSearch().on_pause("a")
+
+
+def test_every_option_reaches_a_loop_of_ones_own():
+    options = {
+        "scale": 0.9,
+        "hyper_lr": 0.3,
+        "scale_lr": 0.2,
+        "train_steps": 5,
+        "valid_steps": 3,
+        "warmup_steps": 7,
+        "entropy_weight": 0.5,
+        "train_draw": "batch",
+        "valid_draw": "batch",
+    }
+    config = ready(stn.STNSearch(online=["drop", "augment/*"], **options)).suggest("a")
+    hyper = stn.hyper_from_config(config)
+    model = stn.self_tune(nn.Linear(3, 2), hyper)
+    tuner = stn.tuner_from_config(config, model, hyper, torch.optim.SGD(model.parameters(), lr=0.1), clip=0.25)
+    found = {name: getattr(tuner, name) for name in options if hasattr(tuner, name)}
+    found |= {"scale": pytest.approx(hyper.scales_now()["drop"])}
+    found |= {"hyper_lr": tuner.hyper_optimizer.param_groups[0]["lr"]}
+    found |= {"scale_lr": tuner.scale_optimizer.param_groups[0]["lr"]}
+    assert found == options
+    assert tuner.clip == 0.25
+    config["stn"]["options"]["warmup"] = 2
+    with pytest.raises(ValueError, match=r"warmup is 2, but only STNTrainable counts iterations: .* warmup_steps"):
+        stn.tuner_from_config(config, model, hyper, torch.optim.SGD(model.parameters(), lr=0.1))

@@ -12,7 +12,7 @@ import pytest
 import torch
 from ray import tune
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 import stn_tune as stn
 from stn_tune.task import Stream
@@ -220,6 +220,38 @@ def test_epochs_are_counted_when_iterations_are_counted_in_steps():
     assert [trainable.train()["epoch"] for _ in range(5)] == [0, 0, 1, 1, 2]
 
 
+def test_a_stream_without_a_length_is_trained_on():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return iter([(torch.ones(1, 8, 8), 1)] * 100)
+
+    class Streamed(Digits):
+        def loaders(self, config):
+            loaders = super().loaders(config)
+            loaders.train = DataLoader(Endless(), 10)
+            return loaders
+
+    for make in (stn.FixedTrainable.of(Streamed, steps_per_iteration=4), self_tuned(steps_per_iteration=4)):
+        assert [make(config=dict(CONFIG)).train()["step"]] == [4]
+
+
+def test_a_restored_stream_goes_on_with_the_batches_of_any_sampler():
+    def stream():
+        sampler = RandomSampler(range(20), generator=torch.Generator().manual_seed(4))
+        return Stream(DataLoader(range(20), batch_sampler=BatchSampler(sampler, 4, drop_last=False)), seed=0)
+
+    first = stream()
+    for _ in range(7):
+        next(first)
+    second = stream()
+    second.load_state_dict(first.state_dict())
+    for _ in range(9):
+        assert torch.equal(next(first), next(second))
+    fresh = stream()
+    second.load_state_dict(fresh.state_dict())
+    assert second.state_dict()["position"] == 0, "a used stream, put back to the start"
+
+
 class Unnamed(Digits):
     """The same network with an ordinary ``nn.Dropout``, which the task gives its name."""
 
@@ -340,6 +372,11 @@ class TestCheckpoints:
             "persistent_workers=True",
         ),
         (lambda: stn.STNTrainable.of(Digits)(config=dict(CONFIG)), TypeError, "nothing is tuned online"),
+        (
+            lambda: self_tuned(init={"dropout": 0.2})(config={**CONFIG, "stn": {"space": {}}}),
+            TypeError,
+            "initial values come from STNSearch: give init to it",
+        ),
         (lambda: stn.FixedTrainable.of(3), TypeError, "takes a Task class or object, not 3"),
         (lambda: fixed(steps_per_iteration=0), ValueError, "steps_per_iteration is 0"),
         (

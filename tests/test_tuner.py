@@ -168,6 +168,7 @@ def test_metrics_and_schedule_follow_every_update():
 
     tuner = make(space=space, hyper_lr=0.3)
     start = tuner.metrics()
+    assert start.pop("step") == 0
     assert set(start) == {"hp/drop", "hp/noise", "scale/drop", "scale/noise"}
     assert start["hp/drop"] == pytest.approx(0.45)
     tuner.epoch(loss, batches(10), cycle(batches(3, seed=1)))
@@ -288,6 +289,79 @@ def test_mistakes_in_the_set_up_are_named():
     ]:
         with pytest.raises(ValueError, match=message):
             make(**options)
+
+
+def test_optimizers_of_the_callers_own_move_each_of_lambda_and_sigma_once():
+    tuner = make()
+    hyper, adam = tuner.hyper, torch.optim.Adam
+
+    def again(*optimizers):
+        return stn.SelfTuner(tuner.model, hyper, torch.optim.SGD(tuner.model.parameters(), lr=0.1), *optimizers)
+
+    with pytest.raises(ValueError, match=r"hyper_optimizer moves σ, .*: build it with \[hyper\.lam\] alone"):
+        again(adam(hyper.parameters()))
+    with pytest.raises(ValueError, match="hyper_optimizer does not move λ"):
+        again(adam([hyper.raw_sigma]))
+    with pytest.raises(ValueError, match="scale_optimizer must move σ and nothing else"):
+        again(None, adam([hyper.lam]))
+    other = again(adam([hyper.lam], lr=0.02), adam([hyper.raw_sigma], lr=0.01))
+    train, valid = batches(2)
+    other.train_step(loss_fn, train)
+    before = snapshot(other)
+    other.valid_step(loss_fn, valid)
+    moved = {name: (after - before[name]).abs() for name, after in snapshot(other).items()}
+    assert moved["lam"] == pytest.approx(0.02, rel=1e-4)
+    assert moved["raw_sigma"] == pytest.approx(0.01, rel=1e-4)
+
+
+def test_a_plain_rnn_is_differentiated_without_cudnn():
+    """Which refuses to in eval mode, the mode of hyperparameter steps."""
+
+    class Excluded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.drop = nn.Linear(6, 6), stn.nn.Dropout("drop")
+            self.rnn, self.last = nn.GRU(6, 6, batch_first=True), nn.Linear(6, 3)
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append((self.training, torch.backends.cudnn.enabled))
+            return self.last(self.rnn(self.drop(self.first(x))[:, None])[0][:, 0])
+
+    torch.manual_seed(0)
+    hyper = stn.Hyper({"drop": tune.uniform(0, 0.9)})
+    model = stn.self_tune(Excluded(), hyper, exclude=["rnn"])
+    tuner = stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1))
+    train, valid = batches(2)
+    tuner.train_step(loss_fn, train)
+    tuner.valid_step(loss_fn, valid)
+    assert model.seen == [(True, True), (False, False)]
+    assert torch.backends.cudnn.enabled
+
+
+def test_sparse_gradients_are_checked_and_not_clipped():
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.drop = nn.Embedding(5, 4, sparse=True), stn.nn.Dropout("drop")
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.fc(self.drop(self.embedding(x)))
+
+    hyper = stn.Hyper({"drop": tune.uniform(0, 0.9)})
+    model = stn.self_tune(Words(), hyper, exclude=["embedding"])
+    batch = torch.tensor([0, 3, 3, 1]), torch.tensor([0, 1, 2, 0])
+    before = model.embedding.weight.detach().clone()
+    stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1)).train_step(loss_fn, batch)
+    assert (model.embedding.weight != before).any(1).tolist() == [True, True, False, True, False]
+    clipped = stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1), clip=1.0)
+    with pytest.raises(ValueError, match=r"clip is 1.0, but the gradient of embedding.weight is sparse"):
+        clipped.train_step(loss_fn, batch)
+    with torch.no_grad():
+        model.embedding.weight[3] = torch.inf
+    with pytest.raises(stn.NonFiniteError):
+        stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1)).train_step(loss_fn, batch)
 
 
 def test_batch_size_of_common_batches():

@@ -62,12 +62,14 @@ def self_tune(
     """Turns the Linear, Conv, Embedding and LSTM layers of ``module`` into hyper layers, in place.
 
     Weights, ties, hooks and the module objects themselves stay; only parameters are added, so build the
-    optimizer afterwards. :func:`describe` tells what was converted.
+    optimizer afterwards. Layers whose parameters are all frozen (``requires_grad=False``) stay plain.
+    :func:`describe` tells what was converted.
 
     Args:
         bind: module path -> hyperparameter, for layers with no name of their own: ``{"block.drop": "dropout"}``.
         exclude: paths or globs (``"head"``, ``"encoder.*"``) whose layers stay as they are.
-        batch_dim: path or glob -> the dimension of the layer's input that is the batch, where it is not 0.
+        batch_dim: path or glob -> the dimension of the layer's input that is the batch, where it is not 0; of
+            dropouts too.
         fold: path or glob -> "inner" or "outer", where a layer's leading dimension holds several rows per
             example: ``(batch, k)`` or ``(k, batch)`` flattened.
     """
@@ -86,11 +88,18 @@ def self_tune(
         if match(exclude, name) or isinstance(layer, HyperLayer):
             continue
         target = HYPER.get(type(layer))
+        if target is not None and _frozen(layer):
+            continue
         if target is not None:
             plan.append((name, layer, target))
         else:
             _refuse_unknown(name, layer)
     layouts = [(match(batch_dim or {}, name), match(fold or {}, name)) for name, _, _ in plan]
+    dropouts = {
+        name: dim
+        for name, layer in names.items()
+        if isinstance(layer, (nn.Dropout, Dropout)) and (dim := match(batch_dim or {}, name)) is not None
+    }
     for pattern in [*exclude, *(batch_dim or {}), *(fold or {})]:
         if pattern not in used:
             raise ConversionError(
@@ -104,6 +113,8 @@ def self_tune(
     for (name, layer, target), (dim, how) in zip(plan, layouts, strict=True):
         target.check(layer, name, dim, how)
     connect(module, hyper, bind)
+    for name, dim in dropouts.items():
+        names[name].batch_dim = dim
     twins: dict[int, nn.Parameter] = {}
     for (name, layer, target), (dim, how) in zip(plan, layouts, strict=True):
         layer.__class__ = target
@@ -145,6 +156,7 @@ def connect(module: nn.Module, source: Source, bind: Mapping[str, str] | None = 
             layer.reads = dict.fromkeys(getattr(layer, "reads", ["rate"]), bind[path])
         if isinstance(layer, Reader):
             object.__setattr__(layer, "source", source)
+            object.__setattr__(layer, "path", path)
 
 
 def describe(module: nn.Module) -> str:
@@ -156,7 +168,8 @@ def describe(module: nn.Module) -> str:
             added = sum(layer.get_parameter(key).numel() for key in _added(layer))
             lines.append(f"{name or '(root)'}: {type(layer).__name__}, {own - added:,} + {added:,} parameters")
         elif own:
-            lines.append(f"{name or '(root)'}: {type(layer).__name__} stays plain, {own:,} parameters")
+            what = f"{own:,} {'frozen ' if _frozen(layer) else ''}parameters"
+            lines.append(f"{name or '(root)'}: {type(layer).__name__} stays plain, {what}")
         if isinstance(layer, Reader) and layer.names:
             lines.append(f"{name or '(root)'}: {type(layer).__name__} reads {', '.join(layer.names)}")
     return "\n".join(lines)
@@ -188,6 +201,11 @@ def plain_state_dict(module: nn.Module) -> dict[str, Tensor]:
                 f"tie computes the same; convert with exclude=[{tied.rpartition('.')[0]!r}, {key.rpartition('.')[0]!r}]"
             )
     return state
+
+
+def _frozen(layer: nn.Module) -> bool:
+    own = list(layer.parameters(recurse=False))
+    return bool(own) and not any(p.requires_grad for p in own)
 
 
 def _added(layer: HyperLayer) -> list[str]:

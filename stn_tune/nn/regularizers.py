@@ -142,6 +142,7 @@ class Reader(nn.Module):
 
     reads: dict[str, float | str]
     source: Source | None = None
+    path: str = ""
 
     def value(self, attribute: str) -> Value:
         held = self.reads[attribute]
@@ -172,7 +173,12 @@ class Dropout(Reader):
         self.batch_dim = batch_dim
 
     def forward(self, x: Tensor) -> Tensor:
-        return dropout(x, self.value("rate"), True, self.batch_dim) if self.training else x
+        try:
+            return dropout(x, self.value("rate"), True, self.batch_dim) if self.training else x
+        except LayoutError as error:
+            raise LayoutError(
+                f"{self.path}: {error}; if another dimension is the batch, say so with batch_dim={{{self.path!r}: 1}}"
+            ) from None
 
 
 class Dropout2d(Reader):

@@ -55,6 +55,38 @@ def test_bound_dropout_reads_its_hyperparameter(hyper):
     assert sample.read == {"rate"}
 
 
+def test_frozen_layers_stay_as_they_are(hyper):
+    """Fine-tuning: the optimizer of the head alone is the right one, and nothing else moves."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    stn.self_tune(model, hyper)
+    assert [type(layer).__name__ for layer in model] == ["Linear", "ReLU", "HyperLinear"]
+    assert "0: Linear stays plain, 16 frozen parameters" in stn.describe(model)
+    stn.SelfTuner(model, hyper, torch.optim.SGD(model[2].parameters(), lr=0.1))
+
+
+def test_a_bound_dropout_of_a_model_with_time_first(hyper):
+    class TimeFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.drop, self.fc = nn.Dropout(0.5), nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.fc(self.drop(x))
+
+    def rates(options):
+        model = stn.self_tune(TimeFirst().double(), hyper, bind={"drop": "rate"}, batch_dim={"fc": 1, **options})
+        sample = hyper.sample(4)
+        with hyper.using(sample):
+            x = model.drop(torch.ones(50, 4, 300, dtype=torch.float64))
+        return (x == 0).double().mean((0, 2)), sample["rate"]
+
+    dropped, rate = rates({"drop": 1})
+    assert torch.allclose(dropped, rate.detach(), atol=0.02), "each example at its own rate"
+    with pytest.raises(stn.nn.LayoutError, match=r"^drop: .*: 1\}$"):
+        rates({})
+
+
 def test_a_plain_model_reads_fixed_values_and_new_ones_later():
     model = nn.Sequential(nn.Linear(3, 1000), stn.nn.Dropout("rate"))
     values = stn.fix(model, {"rate": 1.0})
