@@ -71,7 +71,7 @@ def seed_list(text: str) -> list[int]:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         numbers = []
-    if "," not in text and numbers:
+    if "," not in text and numbers and numbers[0] < 2**32:
         numbers = list(range(numbers[0]))
     if not numbers or min(numbers) < 0 or max(numbers) >= 2**32 or len(set(numbers)) < len(numbers):
         raise SettingsError(

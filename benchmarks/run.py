@@ -74,10 +74,8 @@ def _config(options: Options, p: Problem, experiments: Sequence[Experiment], rec
         "workers": options.workers,
         "cpus": options.cpus,
         "gpus": options.gpus,
-        "schedule": None
-        if options.schedule is None
-        else hashlib.sha256(options.schedule.read_bytes()).hexdigest()[:12],
     }
+    replayed = None if options.schedule is None else hashlib.sha256(options.schedule.read_bytes()).hexdigest()[:12]
     before = record.config()
     if before is None and record.any_finished():
         raise SettingsError(f"{options.out} holds logs and no config.json to tell what they are: choose another --out")
@@ -89,6 +87,9 @@ def _config(options: Options, p: Problem, experiments: Sequence[Experiment], rec
         changed = difference({key: before.get(key) for key in fixed}, fixed)
         if changed:
             raise SettingsError(f"--resume: {options.out} was begun with other settings: {changed}")
+        replays = any(name.startswith("replay-") for name in before["experiments"])
+        if replays and any(e.method == "replay" for e in experiments) and before.get("schedule", replayed) != replayed:
+            raise SettingsError(f"--resume: the replays in {options.out} follow another --schedule than this one")
     config = before or {
         "format": FORMAT,
         "name": options.out.name,
@@ -100,6 +101,8 @@ def _config(options: Options, p: Problem, experiments: Sequence[Experiment], rec
         "experiments": [],
         "goes": [],
     }
+    if any(e.method == "replay" for e in experiments):
+        config["schedule"] = replayed
     config["experiments"] += [e.name for e in experiments if e.name not in config["experiments"]]
     go = {
         "command": command_line(),

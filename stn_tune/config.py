@@ -127,16 +127,14 @@ def tuner_from_config(
     *,
     clip: float | None = None,
     batch_size: Callable[[Batch], int] = batch_size,
-    **stn_options: Any,
 ) -> SelfTuner:
     """The tuner of a trial, for a training loop of your own: with the options that :class:`STNSearch` left for it.
 
     Args:
         model, hyper: what ``self_tune(model, hyper)`` made of a model and of :func:`hyper_from_config`.
         clip, batch_size: as of :class:`SelfTuner`.
-        stn_options: see :class:`STNOptions`; those of :class:`STNSearch` come first.
     """
-    options = STNOptions.from_config(config, stn_options)
+    options = STNOptions.from_config(config, {})
     if options.warmup:
         raise ValueError(
             f"warmup is {options.warmup}, but only STNTrainable counts iterations: in a loop of your own use "

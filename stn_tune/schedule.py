@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stn_tune.checkpoint import STATE_FILE, read
+from stn_tune.checkpoint import STATE_FILE, load_state, read
 from stn_tune.files import write_whole
 from stn_tune.hyper import unknown_name
 from stn_tune.space import HyperSpace, SpaceError, real
@@ -94,15 +94,11 @@ class Schedule:
         ``SelfTuner.state_dict()`` saved as ``state.pt``); else one entry per reported iteration, in ``space``, or in
         unbounded domains where none is given.
         """
-        state = None
+        trainer: Mapping[str, Any] = {}
         if result.checkpoint is not None:
             with result.checkpoint.as_directory() as folder:
-                path = Path(folder, STATE_FILE)
-                state = read(path) if path.exists() else None
-        trainer = state.get("trainer", state) if isinstance(state, dict) else {}
-        if "version" in (state or {}) and "history" not in trainer:
-            raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
-        if "history" in trainer:
+                trainer = _trainer_state(folder, result)
+        if trainer:
             found = HyperSpace.from_json(trainer["hyper"]["_extra_state"]["space"])
             steps, lam, sigma = (trainer["history"][key].tolist() for key in ("steps", "lam", "sigma"))
             return cls.from_history(found, steps, lam, sigma, int(trainer["step"]))
@@ -231,3 +227,20 @@ class Schedule:
         ax.margins(x=0.01)
         ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
         return ax
+
+
+def _trainer_state(folder: str, result: Any) -> Mapping[str, Any]:
+    """A :class:`SelfTuner`'s state in a checkpoint, in one of our trainables' or by itself; empty where there is none.
+
+    A file of that name may also be the user's own.
+    """
+    path = Path(folder, STATE_FILE)
+    state = read(path) if path.exists() else None
+    if not isinstance(state, dict):
+        return {}
+    if isinstance(state.get("trainer"), dict) and "version" in state:
+        trainer: Mapping[str, Any] = load_state(folder)["trainer"]
+        if "history" not in trainer:
+            raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
+        return trainer
+    return state if {"step", "model", "hyper", "history"} <= set(state) else {}

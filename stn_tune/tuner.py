@@ -122,11 +122,12 @@ class SelfTuner(Trainer):
     @contextmanager
     def _differentiable(self) -> Iterator[None]:
         """cuDNN does not differentiate a plain RNN, left out of the conversion, in eval mode: torch itself does."""
-        if self._plain_rnn:
-            with torch.backends.cudnn.flags(enabled=False):
-                yield
-        else:
+        before = torch.backends.cudnn.enabled
+        torch.backends.cudnn.enabled = before and not self._plain_rnn
+        try:
             yield
+        finally:
+            torch.backends.cudnn.enabled = before
 
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None) -> float:
         """Algorithm 1 over one pass of the training batches; returns their mean loss.

@@ -159,6 +159,22 @@ def test_a_trial_without_steps_has_no_schedule(tmp_path):
         stn.Schedule.from_result(function_trial(tmp_path, [{k: v for k, v in r.items() if k != "step"} for r in rows]))
 
 
-def test_a_file_of_the_users_own_is_not_taken_for_ours(tmp_path):
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"weights": torch.zeros(3)},
+        {"version": "1.0", "weights": torch.zeros(3)},
+        {"history": [1.0, 2.0]},
+        {"trainer": 3},
+        torch.zeros(3),
+    ],
+)
+def test_a_file_of_the_users_own_is_not_taken_for_ours(state, tmp_path):
     _, rows = tuned_by_hand()
-    assert stn.Schedule.from_result(function_trial(tmp_path, rows, {"weights": torch.zeros(3)})).steps == [5, 10, 15]
+    assert stn.Schedule.from_result(function_trial(tmp_path, rows, state)).steps == [5, 10, 15]
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    tuner, rows = tuned_by_hand()
+    with pytest.raises(stn.CheckpointError, match="not written by this version"):
+        stn.Schedule.from_result(function_trial(tmp_path, rows, {"version": 99, "trainer": tuner.state_dict()}))

@@ -231,7 +231,8 @@ def test_a_stream_without_a_length_is_trained_on():
             loaders.train = DataLoader(Endless(), 10)
             return loaders
 
-    for make in (stn.FixedTrainable.of(Streamed, steps_per_iteration=4), self_tuned(steps_per_iteration=4)):
+    self_tuned = stn.STNTrainable.of(Streamed, space=ONLINE, steps_per_iteration=4)
+    for make in (stn.FixedTrainable.of(Streamed, steps_per_iteration=4), self_tuned):
         assert [make(config=dict(CONFIG)).train()["step"]] == [4]
 
 

@@ -38,9 +38,9 @@ def load(
         method: the name of the method, instead of the one in the logs or that of the experiment's folder.
 
     ``elapsed_s`` is the wall-clock since the experiment began; ``compute_s`` and ``epochs`` are sums over its trials of
-    what each had used by then (a trial that reports no ``epoch`` counts iterations; a row after which PBT made it take
-    over another's checkpoint counts as its rows usually do). ``hp/<name>`` are the values a trial reported, else the
-    numbers in its config. ``frame.attrs`` holds ``metric``, ``mode``, ``sources``, ``problems`` (what was missing,
+    what each had used by then (a trial that reports no ``epoch`` counts iterations; the first row after PBT made it
+    take over another's checkpoint counts as its rows usually do). ``hp/<name>`` are the values a trial reported, else
+    the numbers in its config. ``frame.attrs`` holds ``metric``, ``mode``, ``sources``, ``problems`` (what was missing,
     broken or failed, a line each) and ``configs`` (what the runner was asked for).
     """
     if not paths:
@@ -107,6 +107,7 @@ def _assemble(experiments: list[Experiment], metric: str, mode: str) -> pd.DataF
         "trial": [trial.number for trial in trials],
         "trial_id": [trial.id for trial in trials],
         "status": [trial.status for trial in trials],
+        "_gaps": [int(trial.broken or trial.torn) for trial in trials],
     }
     kinds = {name: object if name in ("experiment", "method", "trial_id", "status") else np.int64 for name in about}
     columns = {name: np.repeat(np.array(about[name], dtype=kinds[name]), lengths) for name in about}
@@ -120,7 +121,7 @@ def _assemble(experiments: list[Experiment], metric: str, mode: str) -> pd.DataF
         values = numbers(frame, metric).where(lambda value: np.isfinite(value)).groupby(trial)
         running = (values.cummin() if mode == "min" else values.cummax()).groupby(trial).ffill()
         frame[best] = numbers(frame, best).fillna(running) if best in frame else running
-    return frame[[*FIRST_COLUMNS, *(name for name in frame.columns if name not in (*FIRST_COLUMNS, "_place"))]]
+    return frame[[*FIRST_COLUMNS, *(name for name in frame.columns if name not in (*FIRST_COLUMNS, "_place", "_gaps"))]]
 
 
 def _joined(name: str, trials: list[Trial]) -> NDArray[Any]:
@@ -142,7 +143,7 @@ def numbers(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def _with_clocks(frame: pd.DataFrame) -> pd.DataFrame:
     """Sorted by compute, with the experiment's own clocks wherever the logs have only those of trials."""
-    clocks = frame[["_place", "trial"]].copy()
+    clocks = frame[["_place", "trial", "_gaps"]].copy()
     for name in ("training_iteration", "elapsed_s", "compute_s", "wall_s", "start_s", "epoch"):
         clocks[name] = numbers(frame, name)
     held = clocks["wall_s"]
@@ -158,7 +159,7 @@ def _with_clocks(frame: pd.DataFrame) -> pd.DataFrame:
     clocks["epoch"] = clocks["epoch"].fillna(clocks["training_iteration"])
     clocks = clocks.sort_values(["_place", "elapsed_s", "trial", "training_iteration"], kind="stable")
     trial = [clocks["_place"], clocks["trial"]]
-    jumped = clocks["training_iteration"].groupby(trial).diff().fillna(1.0) != 1.0
+    jumped = (clocks["training_iteration"].groupby(trial).diff().fillna(1.0) != 1.0) & (clocks["_gaps"] == 0)
     clocks["compute_s"] = clocks["compute_s"].fillna(_total(clocks, "held_s", jumped & ~own_clock))
     clocks["epochs"] = _total(clocks, "epoch", jumped)
     clocks = clocks.sort_values(["_place", "compute_s", "trial", "training_iteration"], kind="stable")

@@ -13,6 +13,8 @@ from stn_tune.analysis import order
 from stn_tune.analysis.style import NotThere
 
 LONGEST = 40
+STILL = 3
+"""A trial still improved if it did within so many of its last iterations."""
 GREEK = {"alpha": "α", "beta": "β"}
 
 
@@ -176,8 +178,8 @@ def best_trials(rows: pd.DataFrame) -> pd.DataFrame:
 def tried(frame: pd.DataFrame) -> pd.DataFrame:
     """Black-box trials, one row each: method, hp/*, and ``value``, the trial's best metric (NaN if it diverged).
 
-    ``cut`` marks those that say little of their configuration: ended at their best value so far, by a scheduler or the
-    budget, with less than half of the iterations of the longest trial.
+    ``cut`` marks those that say little of their configuration: they have less than half of the iterations of the
+    longest trial, did not diverge, and were stopped by a method that does so, or while they still improved.
     """
     name, mode = metric(frame)
     scales = [f"scale/{n}" for n in hyperparameters(frame, "scale/")]
@@ -190,7 +192,11 @@ def tried(frame: pd.DataFrame) -> pd.DataFrame:
     constant = (trials[columns].nunique() <= 1).all(axis=1)
     table = trials[["method", *columns]].first().assign(value=trials["value"].agg(mode))
     lasted = trials["training_iteration"].max()
-    table["cut"] = (trials["value"].last() == table["value"]) & (2 * lasted < lasted.max())
+    best = rows["value"] == trials["value"].transform(mode)
+    improved = rows["training_iteration"].where(best).groupby([rows["experiment"], rows["trial"]], sort=False).min()
+    early = table["method"].map(lambda label: parse(label).method in order.EARLY_STOPPERS)
+    finite = np.isfinite(rows["value"]).groupby([rows["experiment"], rows["trial"]], sort=False).last()
+    table["cut"] = (2 * lasted < lasted.max()) & finite & (early | (lasted - improved < STILL))
     table = table[constant]
     if table.empty:
         raise NotThere("no black-box trials: every trial's hyperparameters change while it trains")

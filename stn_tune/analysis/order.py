@@ -26,6 +26,9 @@ METHOD_ORDER = tuple(TITLES)
 BUILT_ON = frozenset({"final", "replay", "greedy", "gaussian", "sinusoid"})
 """Methods that take over what another has found: their compute-seconds leave out what finding it cost."""
 
+EARLY_STOPPERS = frozenset({"asha"})
+"""Methods that stop most of their trials long before these have ended."""
+
 
 def position(label: str) -> tuple[int, str]:
     """The sorting key of a method's label; a variant (``"stn start=0.3"``) follows its method."""

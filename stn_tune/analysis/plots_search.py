@@ -100,7 +100,7 @@ def configurations(frame: Any, config: Mapping[str, Any] | None) -> Figure:
 def _whole(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The trials that were not cut off early, and what to say of those that were."""
     cut = int(trials["cut"].sum())
-    return trials[~trials["cut"]], f"; {cut} that were stopped early, still improving, left out" if cut else ""
+    return trials[~trials["cut"]], f"; {cut} that were stopped early left out" if cut else ""
 
 
 def _path(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame | None:

@@ -219,6 +219,6 @@ def _times(times: pd.DataFrame, reference: str) -> Section:
     if not BUILT_ON.isdisjoint(times["method"]):
         taken = ", ".join(title(method) for method in times["method"] if method in BUILT_ON)
         notes.append(
-            f"{taken}: without the time that finding what they take over cost; not in the curves for this reason."
+            f"{taken}: without the time that finding what they take over cost, so they are not in the report's curves."
         )
     return _section("Time to each method's final value", columns, notes)

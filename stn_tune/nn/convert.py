@@ -68,8 +68,8 @@ def self_tune(
     Args:
         bind: module path -> hyperparameter, for layers with no name of their own: ``{"block.drop": "dropout"}``.
         exclude: paths or globs (``"head"``, ``"encoder.*"``) whose layers stay as they are.
-        batch_dim: path or glob -> the dimension of the layer's input that is the batch, where it is not 0; of
-            dropouts too.
+        batch_dim: path or glob -> the dimension of the layer's input that is the batch, where it is not 0; of a
+            bound ``nn.Dropout`` too.
         fold: path or glob -> "inner" or "outer", where a layer's leading dimension holds several rows per
             example: ``(batch, k)`` or ``(k, batch)`` flattened.
     """
@@ -87,9 +87,10 @@ def self_tune(
     for name, layer in names.items():
         if match(exclude, name) or isinstance(layer, HyperLayer):
             continue
-        target = HYPER.get(type(layer))
-        if target is not None and _frozen(layer):
+        if _frozen(layer):
+            match(batch_dim or {}, name), match(fold or {}, name)
             continue
+        target = HYPER.get(type(layer))
         if target is not None:
             plan.append((name, layer, target))
         else:
@@ -98,7 +99,9 @@ def self_tune(
     dropouts = {
         name: dim
         for name, layer in names.items()
-        if isinstance(layer, (nn.Dropout, Dropout)) and (dim := match(batch_dim or {}, name)) is not None
+        if (type(layer) is nn.Dropout and name in (bind or {}))
+        or (isinstance(layer, Dropout) and name in (batch_dim or {}))
+        if (dim := match(batch_dim or {}, name)) is not None
     }
     for pattern in [*exclude, *(batch_dim or {}), *(fold or {})]:
         if pattern not in used:
@@ -107,8 +110,8 @@ def self_tune(
             )
     if not plan and not any(isinstance(layer, HyperLayer) for layer in names.values()):
         raise ConversionError(
-            f"{type(module).__name__} has no layer to convert (Linear, Conv1d, Conv2d, Embedding or LSTM), so its "
-            f"weights cannot respond to hyperparameters"
+            f"{type(module).__name__} has no layer to convert (Linear, Conv1d, Conv2d, Embedding or LSTM, not frozen), "
+            f"so its weights cannot respond to hyperparameters"
         )
     for (name, layer, target), (dim, how) in zip(plan, layouts, strict=True):
         target.check(layer, name, dim, how)
@@ -204,7 +207,8 @@ def plain_state_dict(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _frozen(layer: nn.Module) -> bool:
-    own = list(layer.parameters(recurse=False))
+    """Whether the layer has parameters, and none that training moves."""
+    own = list(layer.parameters(recurse=isinstance(layer, FUSED) or parametrize.is_parametrized(layer)))
     return bool(own) and not any(p.requires_grad for p in own)
 
 

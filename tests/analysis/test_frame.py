@@ -257,6 +257,16 @@ def test_a_checkpoint_taken_over_brings_neither_epochs_nor_seconds(tmp_path):
     assert frame["compute_s"].tolist() == [10, 20, 30, 40, 50]
 
 
+def test_a_lost_line_is_no_checkpoint_taken_over(tmp_path):
+    logs.write_trial(tmp_path, "t", logs.tune_rows("t", [{"val_loss": 1.0, "epoch": k} for k in range(1, 6)]))
+    path = next(tmp_path.rglob("result.json"))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:2], lines[2][:20] + "\n", *lines[3:]]))
+    frame = load(tmp_path)
+    assert frame["epochs"].tolist() == [1, 2, 4, 5]
+    assert frame["compute_s"].tolist() == [10, 20, 40, 50]
+
+
 def test_compute_never_runs_backwards(tmp_path):
     """Tune's own clock does after a restore; what the first row after it took is then taken to be as long as usual."""
     reported = logs.tune_rows("t", [{"val_loss": 1.0}] * 4)

@@ -361,14 +361,18 @@ def test_trials_that_a_scheduler_cut_off_say_nothing_of_their_configuration(tmp_
     stopped = [
         row
         for k in range(20)
-        for row in logs.rows([3.0, 2.9 - k / 50], trial=100 + k, **{"hp/drop": k / 20, "hp/noise": 0.3})
+        for row in logs.rows([3.0, 2.9 - k / 50, 2.95], trial=100 + k, **{"hp/drop": k / 20, "hp/noise": 0.3})
     ]
+    out_of_time = logs.rows([3.0, 2.8, 2.9], trial=40, **{"hp/drop": 0.3, "hp/noise": 0.3})
+    gave_up = logs.rows([2.0, *[3.0] * 7], trial=41, **{"hp/drop": 0.3, "hp/noise": 0.4})
+    diverged = logs.rows([3.0, 2.8, math.inf], trial=42, **{"hp/drop": 0.3, "hp/noise": 0.5})
+    whole += [*out_of_time, *gave_up, *diverged]
     frame = frame_of(tmp_path, runs | {("random", 0): whole, ("asha", 0): stopped})
     for name in ("configurations", "importance"):
         said = words(plots.FIGURES[name](frame, None)).replace("\n", " ")
-        assert "30 trials of random search" in said
+        assert "32 trials of random search" in said
         assert "ASHA" not in said
-        assert "20 that were stopped early, still improving, left out" in said
+        assert "21 that were stopped early left out" in said
 
 
 def test_a_configuration_that_many_tried_counts_once(tmp_path):

@@ -72,6 +72,7 @@ def test_experiments_go_seed_by_seed_so_that_an_early_end_leaves_whole_compariso
         (["digits", "--schedule", "any.json"], "--schedule is what replay follows: add replay to --methods"),
         (["digits", "--cpus", "0"], "--cpus is 0, and --gpus too"),
         (["digits", "--seeds", "99999999999,"], "all below 2**32"),
+        (["digits", "--seeds", "99999999999"], "all below 2**32"),
         (["digits", "--preset", "huge"], "digits has no preset 'huge'"),
         (["digits", "--budget", "soon"], "--budget 'soon' is no duration; write 90s"),
         (["digits", "--seeds", "x"], "--seeds 'x' is neither a count"),
@@ -226,7 +227,7 @@ def test_a_second_run_in_the_same_folder_needs_resume_and_the_same_settings(fini
 def test_resume_refuses_another_schedule(finished, tmp_path):
     path = tmp_path / "other.json"
     path.write_bytes((finished / "out" / "schedules" / "stn-0.json").read_bytes())
-    with pytest.raises(SettingsError, match="schedule was null, and is"):
+    with pytest.raises(SettingsError, match="follow another --schedule than this one"):
         run(options(finished, schedule=path, resume=True), choose(["replay"], [1], schedule=True))
 
 

@@ -65,6 +65,29 @@ def test_frozen_layers_stay_as_they_are(hyper):
     stn.SelfTuner(model, hyper, torch.optim.SGD(model[2].parameters(), lr=0.1))
 
 
+def test_frozen_layers_may_be_of_any_kind_and_named_in_options(hyper):
+    model = nn.Sequential(nn.TransformerEncoderLayer(4, 2), nn.Linear(4, 4), nn.Linear(4, 2))
+    model[:2].requires_grad_(False)
+    stn.self_tune(model, hyper, batch_dim={"1": 1, "2": 1})
+    assert [type(layer).__name__ for layer in model] == ["TransformerEncoderLayer", "Linear", "HyperLinear"]
+    with pytest.raises(stn.ConversionError, match="not frozen"):
+        stn.self_tune(nn.Sequential(nn.Linear(3, 4)).requires_grad_(False), hyper)
+    partly = torch.nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+    partly.bias.requires_grad_(False)
+    with pytest.raises(stn.ConversionError, match="parametrization"):
+        stn.self_tune(nn.Sequential(partly, nn.Linear(2, 2)), hyper)
+
+
+def test_a_glob_of_batch_dim_leaves_what_a_dropout_says_of_itself(hyper):
+    model = nn.Sequential(nn.Linear(3, 2), stn.nn.Dropout("rate", batch_dim=0), nn.Dropout(0.5))
+    stn.self_tune(model, hyper, batch_dim={"*": 1})
+    assert (model[0].batch_dim, model[1].batch_dim) == (1, 0)
+    stn.self_tune(nn.Sequential(nn.Linear(3, 2), model[1]), hyper, batch_dim={"1": 1})
+    assert model[1].batch_dim == 1
+    with pytest.raises(stn.ConversionError, match="'1' fits no layer"):
+        stn.self_tune(nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), hyper, batch_dim={"1": 1})
+
+
 def test_a_bound_dropout_of_a_model_with_time_first(hyper):
     class TimeFirst(nn.Module):
         def __init__(self):
