@@ -188,15 +188,15 @@ def tried(frame: pd.DataFrame) -> pd.DataFrame:
     if rows.empty or not columns:
         raise NotThere("no black-box trials with hyperparameters")
     rows = rows.assign(value=numeric(rows[name]), **{c: numeric(rows[c]) for c in columns})
+    best = rows["value"] == rows.groupby(["experiment", "trial"])["value"].transform(mode)
+    rows = rows.assign(improved=rows["training_iteration"].where(best), finite=np.isfinite(rows["value"]))
     trials = rows.groupby(["experiment", "trial"], sort=False)
     constant = (trials[columns].nunique() <= 1).all(axis=1)
     table = trials[["method", *columns]].first().assign(value=trials["value"].agg(mode))
     lasted = trials["training_iteration"].max()
-    best = rows["value"] == trials["value"].transform(mode)
-    improved = rows["training_iteration"].where(best).groupby([rows["experiment"], rows["trial"]], sort=False).min()
-    early = table["method"].map(lambda label: parse(label).method in order.EARLY_STOPPERS)
-    finite = np.isfinite(rows["value"]).groupby([rows["experiment"], rows["trial"]], sort=False).last()
-    table["cut"] = (2 * lasted < lasted.max()) & finite & (early | (lasted - improved < STILL))
+    stopped = table["method"].map(lambda label: parse(label).method in order.EARLY_STOPPERS)
+    stopped |= lasted - trials["improved"].min() < STILL
+    table["cut"] = (2 * lasted < lasted.max()) & trials["finite"].last() & stopped
     table = table[constant]
     if table.empty:
         raise NotThere("no black-box trials: every trial's hyperparameters change while it trains")
