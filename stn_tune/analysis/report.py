@@ -71,10 +71,18 @@ def compose(frame: pd.DataFrame, figures: Sequence[str] | None = None, formats: 
     if not len(frame):
         raise AnalysisError("; ".join(frame.attrs.get("problems", ())) or "nothing to report: there are no results")
     configs = frame.attrs.get("configs", [])
-    task = configs[0].get("task") if configs else None
-    summary = table(frame, paper=task if task in PAPER else None)
+    summary = table(frame, paper=_published(configs[0]) if configs else None)
     drawn = dict(_draw(frame, configs[0] if configs else None, figures))
     return Report(frame, summary, drawn, tuple(formats), list(figures or ()))
+
+
+def _published(config: Mapping[str, Any]) -> str | None:
+    """The experiment of the paper that a run is like: of all its hyperparameters, unless it is about others."""
+    command = config.get("command", "run")
+    name = str(config.get("task")) if command == "run" else f"{config.get('task')} {command}"
+    space = (config.get("settings") or {}).get("space", ())
+    part = command == "run" and "tuned" in config and set(config["tuned"]) != set(space)
+    return name if name in PAPER and not part else None
 
 
 def _draw(

@@ -33,6 +33,17 @@ PAPER = {
             "bayes": ("72.13", "69.29"),
         },
     ),
+    "ptb schedules": Published(
+        "perplexity",
+        {
+            "stn": ("82.58", "79.02"),
+            "grid": ("85.83", "83.19"),
+            "gaussian": ("85.87", "82.29"),
+            "sinusoid": ("85.29", "82.15"),
+            "final": ("89.65", "86.90"),
+            "replay": ("82.87", "79.93"),
+        },
+    ),
     "cifar10": Published(
         "loss",
         {
@@ -43,7 +54,7 @@ PAPER = {
         },
     ),
 }
-"""The paper's Table 2, at the paper's full size: to stand beside our numbers, never among them."""
+"""The paper's Tables 1 (schedules) and 2, at the paper's full size: to stand beside our numbers, never among them."""
 
 
 @dataclass
@@ -111,7 +122,7 @@ def table(
     Args:
         reference: the method that the others are compared with.
         level: of the t-intervals.
-        paper: "ptb" or "cifar10": sets the paper's own values beside ours, in columns of their own.
+        paper: "ptb", "ptb schedules" or "cifar10": sets the paper's own values beside ours, in columns of their own.
     """
     metric, mode = objective(frame, metric, mode)
     if paper is not None and paper not in PAPER:

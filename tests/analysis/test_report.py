@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import report as command
-from stn_tune.analysis import FIGURES, AnalysisError, report
-from stn_tune.analysis.report import inline
+from stn_tune.analysis import FIGURES, AnalysisError, load, report
+from stn_tune.analysis.report import compose, inline
 from tests.analysis import logs
 
 mpl.use("Agg")
@@ -286,3 +286,19 @@ def test_inlined_pictures_keep_their_references_to_themselves():
     assert "http" not in result
     assert "<style>" not in result
     assert 'aria-label="a &quot;caption&quot;"' in result
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"tuned": ["alpha"], "settings": {"space": {"alpha": {}}}}, "70.30"),
+        ({"tuned": ["alpha"], "settings": {"space": {"alpha": {}, "beta": {}}}}, None),
+        ({"command": "schedules"}, "82.58"),
+        ({"command": "sensitivity"}, None),
+    ],
+)
+def test_the_papers_values_are_those_of_the_same_experiment(changes, expected, tmp_path):
+    logs.write_run(tmp_path, "stn", 0, self_tuned(0))
+    logs.write_config(tmp_path, ["stn-0"], **changes)
+    rows = compose(load(tmp_path), figures=["time"]).table.frame.to_dict("records")
+    assert rows[0].get("paper (full size) val perplexity") == expected

@@ -249,5 +249,5 @@ def test_the_papers_values_stand_apart(frame):
     assert "paper" not in str(table(frame)).lower()
     assert "paper" not in str(table(frame[frame["method"] == "stn"].assign(method="mine"), paper="ptb")).lower()
     assert table(frame, paper="cifar10").frame["paper (full size) val loss"].tolist() == ["0.575", "0.794"]
-    with pytest.raises(AnalysisError, match="paper is 'mnist'; the paper has values of ptb, cifar10"):
+    with pytest.raises(AnalysisError, match="paper is 'mnist'; the paper has values of ptb, ptb schedules, cifar10"):
         table(frame, paper="mnist")
