@@ -134,16 +134,17 @@ def greedy(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     shades = mpl.colors.Normalize(grid.columns.min(), grid.columns.max())
     for value in grid:
         right.plot(grid.index, grid[value], color=mpl.colormaps[SEQUENTIAL](shades(value)), lw=1.0)
-    ends = []
+    ends, drawn = [], grid
     text = "one line per fixed value"
     if (frame["method"] == "greedy").any():
         followed = across_seeds(best_trials(of_label(frame, "greedy")), "epoch", metric(frame)[0])
         ends.append(draw_seeds(right, followed, line, "greedy\nschedule"))
+        drawn = grid.join(followed, how="outer")
         text += f", and training along the greedy schedule (n = {followed.shape[1]})"
     right.set_title(text, fontsize=8)
     right.set_xlabel("epoch")
     right.set_ylabel(metric_title(frame, config))
-    cut = zoom(right, grid.index, grid, start=0.25)
+    cut = zoom(right, drawn.index, drawn, start=0.25)
     label_ends((right, ends))
     bar = figure.colorbar(mpl.cm.ScalarMappable(shades, SEQUENTIAL), ax=right, pad=0.02)
     bar.set_label(f"fixed {title(name)}")

@@ -135,16 +135,20 @@ def sigma(frame: Any, config: Mapping[str, Any] | None) -> Figure:
 @styled
 def by_start(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     """Schedules found from different initial values (the paper's Figure 1)."""
-    chosen = variants(frame, "start")
+    chosen = {label: parsed.settings["start"] for label, parsed in variants(frame, "start").items()}
     rows = frame[frame["method"].isin(chosen)]
     names = _tuned(rows)
+    own = ((config or {}).get("settings") or {}).get("space", {}).get(names[0], {}).get("init")
+    if own is not None and len(names) == 1 and (frame["method"] == "stn").any():
+        chosen = dict(sorted([("stn", own), *chosen.items()], key=lambda item: item[1]))
+        rows = frame[frame["method"].isin(chosen)]
     figure, axes = panels(len(names), width=5.4, height=3.4)
     labelled = []
     for ax, name in zip(axes, names, strict=True):
         ends = []
-        for (label, parsed), colour in zip(chosen.items(), ramp(len(chosen)), strict=True):
+        for (label, start), colour in zip(chosen.items(), ramp(len(chosen)), strict=True):
             values = across_seeds(of_label(rows, label), "epoch", f"hp/{name}")
-            ends.append(draw_seeds(ax, values, Line(colour, "-"), f"from {parsed.settings['start']:g}"))
+            ends.append(draw_seeds(ax, values, Line(colour, "-"), f"from {start:g}"))
         labelled.append((ax, ends))
         ax.set_xlabel("epoch")
         ax.set_ylabel(title(name))

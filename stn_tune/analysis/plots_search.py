@@ -163,9 +163,11 @@ def importance(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     trials, cut = _whole(tried(frame))
     names = varied(trials)
     columns = [f"hp/{name}" for name in names]
+    if len(names) < 2:
+        raise NotThere(f"{len(names)} hyperparameters vary between the black-box trials; importances need two or more")
     complete = trials.dropna(subset=[*columns, "value"])
-    different = complete.groupby(columns, sort=False)["value"].mean().reset_index() if names else complete
-    if not names or len(different) < FEWEST_TRIALS:
+    different = complete.groupby(columns, sort=False)["value"].mean().reset_index()
+    if len(different) < FEWEST_TRIALS:
         raise NotThere(
             f"{len(different)} configurations in finished black-box trials; importances need {FEWEST_TRIALS} or more"
         )

@@ -246,6 +246,11 @@ def test_one_line_per_start_in_the_order_of_starts(tmp_path):
     figure = plots.FIGURES["schedules-by-start"](frame_of(tmp_path, runs), None)
     assert [y for _, y in lines_of(figure.axes[0])] == [[0.05, 0.5], [0.3, 0.5], [0.9, 0.5]]
     assert [text.get_text() for text in figure.axes[0].texts] == ["from 0.05", "from 0.3", "from 0.9"]
+    runs["stn", 0] = self_tuned_rows([2.0, 1.0], {"drop": [0.2, 0.5]})
+    config = {"settings": {"space": {"drop": {"init": 0.2}}}}
+    figure = plots.FIGURES["schedules-by-start"](frame_of(tmp_path / "own", runs), config)
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert texts == ["from 0.05", "from 0.2", "from 0.3", "from 0.9"], "the preset's own start is one of them"
 
 
 def test_perturbed_values_stand_beside_the_schedule(tmp_path):
@@ -393,7 +398,10 @@ def test_what_was_taken_over_has_no_curve_as_its_cost_is_not_in_it(tmp_path):
 
 
 def test_nine_trials_are_too_few_for_importances(tmp_path):
-    frame = frame_of(tmp_path, {("grid", 0): fixed_trials({k / 10: [3.0, 2.0 - k / 10] for k in range(9)})})
+    trials = fixed_trials({k / 10: [3.0, 2.0 - k / 10] for k in range(9)})
+    with pytest.raises(NotThere, match=r"1 hyperparameters vary .*; importances need two or more"):
+        plots.FIGURES["importance"](frame_of(tmp_path / "one", {("grid", 0): trials}), None)
+    frame = frame_of(tmp_path, {("grid", 0): [row | {"hp/alpha": row["trial"]} for row in trials]})
     with pytest.raises(NotThere, match="9 configurations in finished black-box trials; importances need 10 or more"):
         plots.FIGURES["importance"](frame, None)
 
