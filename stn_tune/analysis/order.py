@@ -29,6 +29,9 @@ BUILT_ON = frozenset({"final", "replay", "greedy", "gaussian", "sinusoid"})
 EARLY_STOPPERS = frozenset({"asha"})
 """Methods that stop most of their trials long before these have ended."""
 
+HEATMAP = "heatmap"
+"""The label of a grid over two hyperparameters that is drawn as a picture, and compared with nothing."""
+
 
 def position(label: str) -> tuple[int, str]:
     """The sorting key of a method's label; a variant (``"stn start=0.3"``) follows its method."""

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from stn_tune.analysis import plots_grid, plots_schedules, plots_search, plots_sensitivity, plots_theory
 from stn_tune.analysis.curves import Curves, curves
 from stn_tune.analysis.labels import literal, method_title, metric_title, parse
-from stn_tune.analysis.order import BUILT_ON, in_order
+from stn_tune.analysis.order import BUILT_ON, HEATMAP, in_order
 from stn_tune.analysis.style import (
     CUT,
     GREY,
@@ -112,11 +112,11 @@ def _whiskers(ax: Any, last: pd.DataFrame, first: float, ends: dict[str, End]) -
 
 
 def _against(frame: pd.DataFrame, config: Mapping[str, Any] | None, x: str) -> Figure:
-    frame = frame[[parse(label).method not in BUILT_ON for label in frame["method"]]]
+    frame = frame[[parse(label).method not in {*BUILT_ON, HEATMAP} for label in frame["method"]]]
     labels = in_order(frame["method"])
     if not labels:
         raise NotThere("nothing but methods that take over what another has found, without what finding it cost")
-    plain = [label for label in labels if not parse(label).settings and label != "heatmap"]
+    plain = [label for label in labels if not parse(label).settings]
     if len(labels) > MOST_LINES:
         if not plain:
             raise NotThere(f"{len(labels)} variants are too many lines for one picture")

@@ -20,6 +20,7 @@ from stn_tune.analysis.labels import (
     title,
     varied,
 )
+from stn_tune.analysis.order import HEATMAP
 from stn_tune.analysis.plots_schedules import draw_seeds
 from stn_tune.analysis.style import (
     CUT,
@@ -56,7 +57,7 @@ def nearest(epochs: Any, wanted: Any = EPOCHS) -> list[int]:
 @styled
 def heatmaps(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     """Validation loss over input and output dropout early, midway and late in training (appendix)."""
-    rows = of_label(frame, "heatmap")
+    rows = of_label(frame, HEATMAP)
     names = varied(rows)
     if {"input_dropout", "output_dropout"} <= set(names):
         names = ["input_dropout", "output_dropout"]

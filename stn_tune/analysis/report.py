@@ -21,7 +21,7 @@ from stn_tune.analysis import plots
 from stn_tune.analysis.curves import AXES, curves
 from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.frame import load
-from stn_tune.analysis.order import in_order, title
+from stn_tune.analysis.order import HEATMAP, in_order, title
 from stn_tune.analysis.style import FORMATS, render
 from stn_tune.analysis.tables import PAPER, Table, as_csv, table
 
@@ -71,7 +71,8 @@ def compose(frame: pd.DataFrame, figures: Sequence[str] | None = None, formats: 
     if not len(frame):
         raise AnalysisError("; ".join(frame.attrs.get("problems", ())) or "nothing to report: there are no results")
     configs = frame.attrs.get("configs", [])
-    summary = table(frame, paper=_published(configs[0]) if configs else None)
+    compared = frame[frame["method"] != HEATMAP]
+    summary = table(compared if len(compared) else frame, paper=_published(configs[0]) if configs else None)
     drawn = dict(_draw(frame, configs[0] if configs else None, figures))
     return Report(frame, summary, drawn, tuple(formats), list(figures or ()))
 

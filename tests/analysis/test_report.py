@@ -302,3 +302,18 @@ def test_the_papers_values_are_those_of_the_same_experiment(changes, expected, t
     logs.write_config(tmp_path, ["stn-0"], **changes)
     rows = compose(load(tmp_path), figures=["time"]).table.frame.to_dict("records")
     assert rows[0].get("paper (full size) val perplexity") == expected
+
+
+def test_a_heat_map_is_a_picture_and_no_method(tmp_path):
+    """It varies a hyperparameter that the others leave alone."""
+    grid = [
+        row
+        for trial, (a, b) in enumerate([(0.1, 0.1), (0.1, 0.5), (0.5, 0.1), (0.5, 0.5)])
+        for row in logs.rows([3.0, 1.0 + a], trial=trial, **{"hp/input_dropout": a, "hp/output_dropout": b})
+    ]
+    logs.write_run(tmp_path, "stn", 0, self_tuned(0))
+    logs.write_run(tmp_path, "heatmap", 0, grid)
+    made = compose(load(tmp_path))
+    assert made.table.frame["method"].tolist() == ["STN"]
+    assert [line.get_label() for line in made.figures["time"].axes[0].lines] == ["STN"]
+    assert "heatmaps" in made.figures
