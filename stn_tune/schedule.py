@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from stn_tune.checkpoint import STATE_FILE, load_state, read
+from stn_tune.checkpoint import STATE_FILE, ours, read
 from stn_tune.files import write_whole
 from stn_tune.hyper import unknown_name
 from stn_tune.space import HyperSpace, SpaceError, real
@@ -239,7 +239,7 @@ def _trainer_state(folder: str, result: Any) -> Mapping[str, Any]:
     if not isinstance(state, dict):
         return {}
     if isinstance(state.get("trainer"), dict) and "version" in state:
-        trainer: Mapping[str, Any] = load_state(folder)["trainer"]
+        trainer: Mapping[str, Any] = ours(state, path)["trainer"]
         if "history" not in trainer:
             raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
         return trainer

@@ -43,6 +43,11 @@ def batch_size(batch: Batch) -> int:
     raise TypeError(f"cannot tell the batch size of a {type(batch).__name__}; pass batch_size=... to SelfTuner")
 
 
+def moved_by(optimizer: Optimizer) -> set[int]:
+    """The ``id`` of every parameter that ``optimizer`` moves."""
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+
+
 class Trainer(ABC):
     """A model, the optimizer of its weights, and steps that are applied whole or not at all."""
 
@@ -62,7 +67,7 @@ class Trainer(ABC):
         self.clip = clip
         self.batch_size = batch_size
         self.step = 0
-        moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        moved = moved_by(optimizer)
         self._parameters = {name: p for name, p in model.named_parameters() if id(p) in moved}
 
     @abstractmethod

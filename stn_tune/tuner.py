@@ -14,7 +14,7 @@ from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.layer import HyperLayer
 from stn_tune.nn.lstm import LSTM
 from stn_tune.schedule import Schedule
-from stn_tune.training import Batch, LossFn, Trainer, UnusedError, batch_size, evaluating, frozen, mean_loss
+from stn_tune.training import Batch, LossFn, Trainer, UnusedError, batch_size, evaluating, frozen, mean_loss, moved_by
 
 Draw = Literal["example", "batch", "mean"]
 """How λ+ε is drawn in a step: for each example, once for the batch, or not at all (ε = 0)."""
@@ -243,8 +243,7 @@ def check_settings(
 def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:
     """Optimizers that the caller built: λ and σ must each be moved, and by one of them only."""
     by_hyper, by_scale = (
-        None if optimizer is None else {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for optimizer in (hyper_optimizer, scale_optimizer)
+        None if optimizer is None else moved_by(optimizer) for optimizer in (hyper_optimizer, scale_optimizer)
     )
     if by_hyper is not None and id(hyper.lam) not in by_hyper:
         raise ValueError("hyper_optimizer does not move λ: build it with [hyper.lam]")
@@ -256,7 +255,7 @@ def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_opt
 
 def _check_conversion(model: nn.Module, hyper: Hyper, optimizer: Optimizer) -> None:
     """The model must have hyper layers that read from ``hyper``, and the optimizer must move all their weights."""
-    moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    moved = moved_by(optimizer)
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, HyperLayer)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no hyper layers: pass it through self_tune(model, hyper)")

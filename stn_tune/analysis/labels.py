@@ -43,6 +43,11 @@ def parse(label: str) -> Label:
     return Label(method, settings, tuple(flags)) if settings else Label(label)
 
 
+def space_of(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The search space in a run's config.json; empty where there is none."""
+    return ((config or {}).get("settings") or {}).get("space") or {}
+
+
 def variants(frame: pd.DataFrame, *keys: str) -> dict[str, Label]:
     """The labels in the frame that set exactly these keys, in the order of their values."""
     found = {name: parse(name) for name in frame["method"].unique()}
@@ -110,8 +115,7 @@ def varied(rows: pd.DataFrame) -> list[str]:
 
 def kind(name: str, values: pd.Series, config: Mapping[str, Any] | None) -> str:
     """``count``, ``rate`` (within [0, 1]) or ``coefficient``: as the run's space has it, else as the values look."""
-    space = ((config or {}).get("settings") or {}).get("space") or {}
-    domain = space.get(name)
+    domain = space_of(config).get(name)
     if isinstance(domain, Mapping) and "kind" in domain:
         if "randint" in str(domain["kind"]):
             return "count"

@@ -15,6 +15,7 @@ from stn_tune.analysis.labels import (
     method_title,
     of_label,
     self_tuned,
+    space_of,
     title,
     variants,
     varied,
@@ -138,7 +139,7 @@ def by_start(frame: Any, config: Mapping[str, Any] | None) -> Figure:
     chosen = {label: parsed.settings["start"] for label, parsed in variants(frame, "start").items()}
     rows = frame[frame["method"].isin(chosen)]
     names = _tuned(rows)
-    own = ((config or {}).get("settings") or {}).get("space", {}).get(names[0], {}).get("init")
+    own = space_of(config).get(names[0], {}).get("init")
     if own is not None and len(names) == 1 and (frame["method"] == "stn").any():
         chosen = dict(sorted([("stn", own), *chosen.items()], key=lambda item: item[1]))
         rows = frame[frame["method"].isin(chosen)]

@@ -12,7 +12,17 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
-from stn_tune.analysis.labels import method_title, metric, metric_title, numeric, self_tuned, title, tried, varied
+from stn_tune.analysis.labels import (
+    method_title,
+    metric,
+    metric_title,
+    numeric,
+    self_tuned,
+    space_of,
+    title,
+    tried,
+    varied,
+)
 from stn_tune.analysis.order import in_order
 from stn_tune.analysis.style import (
     METHOD_LINES,
@@ -36,7 +46,7 @@ class Scale:
         finite = np.asarray(values, dtype=float)
         finite = finite[np.isfinite(finite)]
         self.low, self.high = float(finite.min()), float(finite.max())
-        domain = (((config or {}).get("settings") or {}).get("space") or {}).get(name)
+        domain = space_of(config).get(name)
         if isinstance(domain, Mapping) and "lower" in domain and "upper" in domain:
             self.low, self.high = min(self.low, float(domain["lower"])), max(self.high, float(domain["upper"]))
         self.log = self.low > 0 and asks_for_log([self.low, self.high])

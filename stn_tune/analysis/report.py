@@ -21,6 +21,7 @@ from stn_tune.analysis import plots
 from stn_tune.analysis.curves import AXES, curves
 from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.frame import load
+from stn_tune.analysis.labels import space_of
 from stn_tune.analysis.order import HEATMAP, in_order, title
 from stn_tune.analysis.style import FORMATS, render
 from stn_tune.analysis.tables import PAPER, Table, as_csv, table
@@ -81,8 +82,7 @@ def _published(config: Mapping[str, Any]) -> str | None:
     """The experiment of the paper that a run is like: of all its hyperparameters, unless it is about others."""
     command = config.get("command", "run")
     name = str(config.get("task")) if command == "run" else f"{config.get('task')} {command}"
-    space = (config.get("settings") or {}).get("space", ())
-    part = command == "run" and "tuned" in config and set(config["tuned"]) != set(space)
+    part = command == "run" and "tuned" in config and set(config["tuned"]) != set(space_of(config))
     return name if name in PAPER and not part else None
 
 
