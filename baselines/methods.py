@@ -17,6 +17,7 @@ import stn_tune as stn
 from baselines.points import GridSearch, RandomSearch
 from baselines.population import LimitedPB2, LimitedPBT
 from baselines.skopt_search import SkOptSearch
+from stn_tune.record import MethodInfo, Style
 
 Values = Mapping[str, float]
 
@@ -89,10 +90,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Method:
+    """How a tuner is run, and how it is presented."""
+
     plan: Callable[[Setting], Plan]
-    summary: str
-    needs: str | None = None
-    """The method of the same run whose results this one builds on."""
+    info: MethodInfo
+    online: bool = False
+    """Whether it tunes hyperparameters inside its trials."""
 
 
 def grid(s: Setting) -> Plan:
@@ -243,21 +246,100 @@ def sinusoid_noise(step: int, *, amplitude: float, period: int) -> float:
     return amplitude * math.sin(2 * math.pi * step / period)
 
 
-METHODS: dict[str, Method] = {
-    "stn": Method(self_tuning, "a self-tuning network: one training run"),
-    "grid": Method(grid, "grid search over the preset's levels, shuffled by the seed (or --set grid_order=tune)"),
-    "random": Method(random, "random search"),
-    "bayes": Method(bayes, "Bayesian optimisation: a Gaussian process with expected improvement (scikit-optimize)"),
-    "tpe": Method(tpe, "tree-structured Parzen estimator (Optuna)"),
-    "gp": Method(gp, "Gaussian process (Optuna)"),
-    "asha": Method(asha, "random search with asynchronous successive halving"),
-    "pbt": Method(pbt, "population-based training"),
-    "pb2": Method(pb2, "population-based bandits"),
-    "hybrid": Method(hybrid, "self-tuning networks, with Bayesian optimisation of their learning rate"),
-    "fixed": Method(fixed, "no tuning: the values at which the STN starts"),
-    "final": Method(final, "the values at which stn ended, fixed from the beginning", needs="stn"),
-    "replay": Method(replay, "a plain network along the schedule that stn found", needs="stn"),
-    "greedy": Method(greedy, "a plain network along the grid's best values of each epoch", needs="grid"),
-    "gaussian": Method(gaussian, "the grid's best values with Gaussian noise", needs="grid"),
-    "sinusoid": Method(sinusoid, "the grid's best values with a sinusoid added", needs="grid"),
-}
+ORANGE, BLUE, GREEN, PINK = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
+AMBER, SKY, BLACK, BROWN = "#E69F00", "#56B4E9", "#000000", "#8C6D1F"
+"""Okabe and Ito's colours, with a brown in the place of the yellow that white paper swallows."""
+
+
+def _method(
+    plan: Callable[[Setting], Plan],
+    name: str,
+    title: str,
+    summary: str,
+    style: Style,
+    *,
+    online: bool = False,
+    **about: Any,
+) -> tuple[str, Method]:
+    return name, Method(plan, MethodInfo(name, title, summary, style=style, **about), online)
+
+
+METHODS = dict(
+    [
+        _method(self_tuning, "stn", "STN", "a self-tuning network: one training run", Style(ORANGE), online=True),
+        _method(
+            grid,
+            "grid",
+            "grid search",
+            "grid search over the preset's levels, shuffled by the seed (or --set grid_order=tune)",
+            Style(BLUE),
+        ),
+        _method(random, "random", "random search", "random search", Style(GREEN)),
+        _method(
+            bayes,
+            "bayes",
+            "Bayesian optimisation",
+            "Bayesian optimisation: a Gaussian process with expected improvement (scikit-optimize)",
+            Style(PINK),
+        ),
+        _method(tpe, "tpe", "TPE", "tree-structured Parzen estimator (Optuna)", Style(AMBER)),
+        _method(gp, "gp", "GP (Optuna)", "Gaussian process (Optuna)", Style(AMBER, "dashed")),
+        _method(
+            asha, "asha", "ASHA", "random search with asynchronous successive halving", Style(SKY), stops_early=True
+        ),
+        _method(pbt, "pbt", "PBT", "population-based training", Style(BLACK)),
+        _method(pb2, "pb2", "PB2", "population-based bandits", Style(BLACK, "dashed")),
+        _method(
+            hybrid,
+            "hybrid",
+            "STN + search",
+            "self-tuning networks, with Bayesian optimisation of their learning rate",
+            Style(ORANGE, "dashed"),
+            online=True,
+        ),
+        _method(
+            fixed, "fixed", "initial values (fixed)", "no tuning: the values at which the STN starts", Style(BROWN)
+        ),
+        _method(
+            final,
+            "final",
+            "final STN values (fixed)",
+            "the values at which stn ended, fixed from the beginning",
+            Style(BROWN, "dashed"),
+            builds_on="stn",
+        ),
+        _method(
+            replay,
+            "replay",
+            "STN schedule replayed",
+            "a plain network along the schedule that stn found",
+            Style(PINK, "dashed"),
+            builds_on="stn",
+        ),
+        _method(
+            greedy,
+            "greedy",
+            "greedy schedule of the grid",
+            "a plain network along the grid's best values of each epoch",
+            Style(ORANGE, "dashdot"),
+            builds_on="grid",
+        ),
+        _method(
+            gaussian,
+            "gaussian",
+            "Gaussian noise",
+            "the grid's best values with Gaussian noise",
+            Style(BLUE, "dashed"),
+            builds_on="grid",
+        ),
+        _method(
+            sinusoid,
+            "sinusoid",
+            "sinusoid noise",
+            "the grid's best values with a sinusoid added",
+            Style(GREEN, "dashed"),
+            builds_on="grid",
+        ),
+    ]
+)
+"""Every method by name, in the order of tables and legends."""

@@ -197,7 +197,7 @@ def add_run_options(parser: argparse.ArgumentParser, budget: str) -> None:
 def run_epilog() -> str:
     from baselines import METHODS
 
-    methods = "\n".join(f"  {name:10}{method.summary}" for name, method in METHODS.items())
+    methods = "\n".join(f"  {name:10}{method.info.summary}" for name, method in METHODS.items())
     return f"""methods:
 {methods}
 

@@ -92,5 +92,5 @@ def choose(methods: Sequence[str], seeds: Sequence[int], schedule: bool = False)
         raise SettingsError("--schedule is what replay follows: add replay to --methods")
     if len(set(methods)) < len(methods):
         raise SettingsError(f"--methods names one twice: {' '.join(methods)}")
-    needs = {name: None if schedule and name == "replay" else METHODS[name].needs for name in methods}
+    needs = {name: None if schedule and name == "replay" else METHODS[name].info.builds_on for name in methods}
     return [Experiment(name, seed, needs=needs[name]) for seed in seeds for name in methods]

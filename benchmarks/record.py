@@ -18,7 +18,7 @@ from benchmarks.tasks import Problem
 from stn_tune import Schedule
 from stn_tune.analysis.reading import HOUSEKEEPING, Lines
 from stn_tune.analysis.sources import RUN_FORMAT, RUN_SUFFIX, RUN_VERSION
-from stn_tune.files import write_whole
+from stn_tune.atomic import write_atomic
 
 FORMAT = 1
 DROPPED = HOUSEKEEPING | {"timestamp", "time_this_iter_s", "time_total_s"}
@@ -127,7 +127,7 @@ class Record:
         return dict(config)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
-        write_whole(self._config, (json.dumps(config, indent=1) + "\n").encode())
+        write_atomic(self._config, (json.dumps(config, indent=1) + "\n").encode())
 
     def path(self, name: str) -> Path:
         return self._runs / f"{name}{RUN_SUFFIX}"
@@ -142,7 +142,7 @@ class Record:
         return self.path(name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        write_whole(self.path(name), data)
+        write_atomic(self.path(name), data)
 
     def write_schedule(self, name: str, schedule: Schedule) -> None:
         folder = self.folder / "schedules"

@@ -12,8 +12,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import tomllib
 from ray import tune
 
-from stn_tune.config import STNOptions
-from stn_tune.space import HyperSpace, SpaceError
+from stn_tune.algorithms.stn import STNOptions
+from stn_tune.errors import SpaceError
+from stn_tune.space import HyperSpace
 
 PRESETS = Path(__file__).with_name("presets.toml")
 S = TypeVar("S")

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import stn_tune as stn
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel
-from stn_tune.training import FixedTrainer
+from stn_tune.algorithms.fixed import FixedTrainer
 
 Step = Callable[[], Any]
 

@@ -38,7 +38,7 @@ def schedules(
         chosen.append(Experiment("stn", seed, tuned=alone))
         chosen.append(Experiment("grid", seed, changes=grid, tuned=alone))
         for name in ("replay", "final", "gaussian", "sinusoid", "greedy"):
-            chosen.append(Experiment(name, seed, tuned=alone, needs=METHODS[name].needs))
+            chosen.append(Experiment(name, seed, tuned=alone, needs=METHODS[name].info.builds_on))
         for start in starts:
             chosen.append(
                 Experiment("stn", seed, f"stn start={start:g}", (f"space.{TUNED}.init={start:g}",), tuned=alone)

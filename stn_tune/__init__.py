@@ -1,59 +1,78 @@
-"""Self-Tuning Networks for PyTorch and Ray Tune."""
+"""Self-Tuning Networks for PyTorch and Ray Tune.
+
+Names are imported on first use: ``import stn_tune`` loads neither torch nor Ray nor pandas.
+"""
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from stn_tune import nn
-from stn_tune.checkpoint import CheckpointError
-from stn_tune.config import STNOptions, hyper_from_config, tuner_from_config
-from stn_tune.hyper import Fixed, Hyper, HyperSample
-from stn_tune.nn import augment
-from stn_tune.nn.convert import ConversionError, describe, fix, plain_state_dict, self_tune
-from stn_tune.schedule import Schedule, ScheduleError
-from stn_tune.search import STNSearch
-from stn_tune.space import HyperSpace, SpaceError, positive, real
-from stn_tune.task import Loaders, Task
-from stn_tune.trainable import FixedTrainable, STNTrainable
-from stn_tune.training import NonFiniteError, UnusedError
-from stn_tune.tuner import SelfTuner
+if TYPE_CHECKING:
+    from stn_tune import analysis as analysis
+    from stn_tune import augment as augment
+    from stn_tune import nn as nn
+    from stn_tune.algorithms.stn import SelfTuner as SelfTuner
+    from stn_tune.algorithms.stn import STNOptions as STNOptions
+    from stn_tune.domains import positive as positive
+    from stn_tune.domains import real as real
+    from stn_tune.errors import CheckpointError as CheckpointError
+    from stn_tune.errors import ConversionError as ConversionError
+    from stn_tune.errors import NonFiniteError as NonFiniteError
+    from stn_tune.errors import ScheduleError as ScheduleError
+    from stn_tune.errors import SpaceError as SpaceError
+    from stn_tune.errors import UnusedError as UnusedError
+    from stn_tune.hyper import Fixed as Fixed
+    from stn_tune.hyper import Hyper as Hyper
+    from stn_tune.hyper import HyperSample as HyperSample
+    from stn_tune.nn.attach import describe as describe
+    from stn_tune.nn.attach import fix as fix
+    from stn_tune.nn.attach import plain_state_dict as plain_state_dict
+    from stn_tune.nn.attach import self_tune as self_tune
+    from stn_tune.raytune.search import STNSearch as STNSearch
+    from stn_tune.raytune.trainables import FixedTrainable as FixedTrainable
+    from stn_tune.raytune.trainables import STNTrainable as STNTrainable
+    from stn_tune.raytune.trial_config import hyper_from_config as hyper_from_config
+    from stn_tune.raytune.trial_config import tuner_from_config as tuner_from_config
+    from stn_tune.schedule import Schedule as Schedule
+    from stn_tune.space import HyperSpace as HyperSpace
+    from stn_tune.task import Loaders as Loaders
+    from stn_tune.task import Task as Task
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "CheckpointError",
-    "ConversionError",
-    "Fixed",
-    "FixedTrainable",
-    "Hyper",
-    "HyperSample",
-    "HyperSpace",
-    "Loaders",
-    "NonFiniteError",
-    "STNOptions",
-    "STNSearch",
-    "STNTrainable",
-    "Schedule",
-    "ScheduleError",
-    "SelfTuner",
-    "SpaceError",
-    "Task",
-    "UnusedError",
-    "analysis",
-    "augment",
-    "describe",
-    "fix",
-    "hyper_from_config",
-    "nn",
-    "plain_state_dict",
-    "positive",
-    "real",
-    "self_tune",
-    "tuner_from_config",
-]
+_WHERE = {
+    "algorithms.stn": ("STNOptions", "SelfTuner"),
+    "domains": ("positive", "real"),
+    "errors": (
+        "CheckpointError",
+        "ConversionError",
+        "NonFiniteError",
+        "ScheduleError",
+        "SpaceError",
+        "UnusedError",
+    ),
+    "hyper": ("Fixed", "Hyper", "HyperSample"),
+    "nn.attach": ("describe", "fix", "plain_state_dict", "self_tune"),
+    "raytune.search": ("STNSearch",),
+    "raytune.trainables": ("FixedTrainable", "STNTrainable"),
+    "raytune.trial_config": ("hyper_from_config", "tuner_from_config"),
+    "schedule": ("Schedule",),
+    "space": ("HyperSpace",),
+    "task": ("Loaders", "Task"),
+}
+_MODULE_OF = {name: f"stn_tune.{module}" for module, names in _WHERE.items() for name in names}
+_SUBMODULES = ("analysis", "augment", "nn")
+
+__all__ = sorted([*_MODULE_OF, *_SUBMODULES])
 
 
-def __getattr__(name: str) -> ModuleType:
-    """``stn_tune.analysis``, which needs pandas, is imported when it is asked for."""
-    if name == "analysis":
-        return import_module("stn_tune.analysis")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"stn_tune.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'stn_tune' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from stn_tune.errors import CheckpointError
+
 STATE_FILE = "state.pt"
 VERSION = 1
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be read, or does not belong to this library."""
 
 
 def save_state(folder: str | os.PathLike[str], state: Mapping[str, Any]) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
@@ -12,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stn_tune.space import HyperSpace, SpaceError
+from stn_tune.errors import SpaceError, unknown_hyperparameter
+from stn_tune.space import HyperSpace
 
 Value = float | Tensor
 """A hyperparameter's value: a number, a 0-d tensor, or a ``(batch,)`` tensor with one value per example."""
@@ -49,25 +49,13 @@ class Named(Mapping[str, Value]):
         try:
             return self._values[name]
         except KeyError:
-            raise KeyError(unknown_name(name, self._values)) from None
+            raise KeyError(unknown_hyperparameter(name, self._values)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
-
-
-def unknown_name(name: str, known: Iterable[str]) -> str:
-    """``"dropot is not a hyperparameter here (there are dropout, lr): did you mean dropout?"``"""
-    names = list(known)
-    return f"{name} is not a hyperparameter here (there are {', '.join(names) or 'none'}){nearest(name, names)}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``": did you mean dropout?"``, or nothing where no known name is near."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f": did you mean {near[0]}?" if near else ""
 
 
 class HyperSample(Mapping[str, Value]):
@@ -96,7 +84,7 @@ class HyperSample(Mapping[str, Value]):
         if name not in hyper.index:
             if name in hyper.constants:
                 return cast(Value, hyper.constants[name])
-            raise KeyError(unknown_name(name, self))
+            raise KeyError(unknown_hyperparameter(name, self))
         if name not in self._constrained:
             column = self.unconstrained[..., hyper.index[name]]
             if column.dim() == 1 and name in hyper.per_batch:
@@ -171,13 +159,13 @@ class Hyper(nn.Module):
     def _names(self, option: str, given: Sequence[str]) -> frozenset[str]:
         for name in [given] if isinstance(given, str) else given:
             if name not in self.index:
-                raise SpaceError(f"{option}: {unknown_name(name, self.index)}")
+                raise SpaceError(f"{option}: {unknown_hyperparameter(name, self.index)}")
         return frozenset([given] if isinstance(given, str) else given)
 
     def _initial(self, init: Mapping[str, float]) -> list[float]:
         for name in init:
             if name not in self.index:
-                raise SpaceError(f"init: {unknown_name(name, self.index)}")
+                raise SpaceError(f"init: {unknown_hyperparameter(name, self.index)}")
         middle = self.space.constrain(torch.zeros(len(self.space), dtype=torch.float64))
         return self.space.unconstrain({name: init.get(name, float(middle[name])) for name in self.space.names})
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stn_tune.atomic import write_atomic
 from stn_tune.checkpoint import STATE_FILE, ours, read
-from stn_tune.files import write_whole
-from stn_tune.hyper import unknown_name
-from stn_tune.space import HyperSpace, SpaceError, real
+from stn_tune.errors import ScheduleError, SpaceError, unknown_hyperparameter
+from stn_tune.space import HyperSpace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 FORMAT = "stn_tune.schedule"
 VERSION = 1
-
-
-class ScheduleError(ValueError):
-    """A schedule that is broken, or does not fit where it is to be used."""
 
 
 class Schedule:
@@ -60,7 +56,7 @@ class Schedule:
             raise ScheduleError(f"total_steps is {self.total_steps}, but the last entry is at step {self.steps[-1]}")
         for name in [*values, *self.scales]:
             if name not in self.space:
-                raise ScheduleError(unknown_name(name, self.space.names))
+                raise ScheduleError(unknown_hyperparameter(name, self.space.names))
         for name, column in [*self.values.items(), *self.scales.items()]:
             if len(column) != len(self.steps):
                 raise ScheduleError(f"{name}: {len(column)} values for {len(self.steps)} steps")
@@ -113,7 +109,10 @@ class Schedule:
                 f"{result.path}: the trial reported no step, the number of weight steps: report **SelfTuner.metrics()"
             )
         frame = frame.drop_duplicates("step", keep="last")
-        space = space if space is not None else {name: real() for name in names}
+        if space is None:
+            from stn_tune.domains import real
+
+            space = {name: real() for name in names}
         values = {name: frame[f"hp/{name}"].tolist() for name in names}
         scales = {name: frame[f"scale/{name}"].tolist() for name in names}
         return cls(space, frame["step"].tolist(), values, scales)
@@ -160,7 +159,7 @@ class Schedule:
         space = space if isinstance(space, HyperSpace) else HyperSpace(space)
         for name in self.values:
             if name not in space:
-                raise ScheduleError(unknown_name(name, space.names))
+                raise ScheduleError(unknown_hyperparameter(name, space.names))
         own = HyperSpace({name: space.domain(name) for name in self.values})
         return Schedule(own, self.steps, self.values, self.scales, self.total_steps)
 
@@ -190,7 +189,7 @@ class Schedule:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule as JSON, whole or not at all."""
-        write_whole(Path(path), (json.dumps(self.to_json()) + "\n").encode())
+        write_atomic(Path(path), (json.dumps(self.to_json()) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
@@ -215,7 +214,7 @@ class Schedule:
             _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
         for name in names or self.space.names:
             if name not in self.values:
-                raise ScheduleError(unknown_name(name, self.values))
+                raise ScheduleError(unknown_hyperparameter(name, self.values))
             ax.step(
                 [*self.steps, self.total_steps],
                 [*self.values[name], self.values[name][-1]],

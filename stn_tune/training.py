@@ -12,20 +12,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stn_tune import rng
-from stn_tune.hyper import Fixed, Value
-from stn_tune.transform import is_number
+from stn_tune.errors import NonFiniteError
+from stn_tune.hyper import Value
 
 Batch = Any
 LossFn = Callable[[nn.Module, Batch, Mapping[str, Value]], Tensor]
 """``loss_fn(model, batch, hp)`` -> a scalar, or one loss per example."""
-
-
-class UnusedError(ValueError):
-    """A hyperparameter that is tuned or scheduled, but read by neither the model nor the loss."""
-
-
-class NonFiniteError(FloatingPointError):
-    """A loss or gradient was infinite or NaN. The step was not applied: everything is as it was before it."""
 
 
 def batch_size(batch: Batch) -> int:
@@ -169,46 +161,6 @@ class Trainer(ABC):
             for optimizer in self._optimizers():
                 optimizer.zero_grad(set_to_none=True)
             raise
-
-
-class FixedTrainer(Trainer):
-    """Ordinary training of a plain model; its hyperparameters are given, or follow ``schedule(step)``."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        source: Fixed,
-        optimizer: Optimizer,
-        *,
-        schedule: Callable[[int], Mapping[str, float]] | None = None,
-        clip: float | None = None,
-        batch_size: Callable[[Batch], int] = batch_size,
-    ):
-        super().__init__(model, optimizer, clip, batch_size)
-        self.source = source
-        self.schedule = schedule
-
-    def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
-        if self.schedule is not None:
-            self.source.set(self.schedule(self.step))
-        return self._weight_step(loss_fn, batch, self.source.current)
-
-    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None = None) -> float:
-        first = self.step == 0
-        loss = mean_loss(self.train_step(loss_fn, batch) for batch in train)
-        if first and self.schedule is not None:
-            unread = [name for name in self.schedule(0) if name not in self.source.current.read]
-            if unread:
-                raise UnusedError(f"{', '.join(unread)}: scheduled, but read by neither the model nor the loss")
-        return loss
-
-    @contextmanager
-    def evaluation(self) -> Iterator[Mapping[str, Value]]:
-        with torch.no_grad(), evaluating(self.model):
-            yield self.source.current
-
-    def metrics(self) -> dict[str, float]:
-        return {f"hp/{name}": v for name, v in self.source.current.items() if is_number(v)}
 
 
 def mean_loss(losses: Iterable[Tensor]) -> float:

@@ -73,7 +73,7 @@ def test_frame_and_plot():
         ({"values": {"drop": [0.1, 0.2, 0.95], "holes": [1, 2, 4]}}, r"drop: .*0.95.* \(at step 30\)"),
         (
             {"values": {"drop": [0.1, 0.2, 0.6], "holes": [1, 2, 4], "x": [0]}},
-            "x is not a hyperparameter here",
+            "unknown hyperparameter 'x'",
         ),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_schedule_is_fitted_to_the_space_of_the_task_to_train():
     assert list(fitted.space) == ["rate"]
     with pytest.raises(stn.ScheduleError, match=r"rate: 0\.8 is not in .*\(at step 10\)"):
         found.fitted({"rate": tune.uniform(0, 0.75)})
-    with pytest.raises(stn.ScheduleError, match=r"rate is not a hyperparameter here .*did you mean rates"):
+    with pytest.raises(stn.ScheduleError, match=r"unknown hyperparameter 'rate'.*did you mean 'rates"):
         found.fitted({"rates": tune.uniform(0, 1)})
 
 

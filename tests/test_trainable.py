@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
 
 import stn_tune as stn
-from stn_tune.task import Stream
+from stn_tune.stream import Stream
 from tests.digits_task import CONFIG, ONLINE, Digits, Diverging
 
 CLOCKS = {"wall_s", "train_s", "eval_s", "setup_s", "start_s"}
@@ -363,10 +363,14 @@ class TestCheckpoints:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: stn.STNTrainable.of(Digits, hyperlr=1), TypeError, r"hyperlr is not an option .* mean hyper_lr\?"),
+        (
+            lambda: stn.STNTrainable.of(Digits, hyperlr=1),
+            TypeError,
+            "'hyperlr'; .* mean 'hyper_lr'",
+        ),
         (lambda: self_tuned(hyper_lr=-1.0), ValueError, "hyper_lr is -1.0; it must be positive"),
         (lambda: self_tuned(train_draw="x"), ValueError, "train_draw is 'x'; it must be 'example'"),
-        (lambda: self_tuned(per_batch=["x"]), stn.SpaceError, "per_batch: x is not a hyperparameter here"),
+        (lambda: self_tuned(per_batch=["x"]), stn.SpaceError, "per_batch: unknown hyperparameter 'x'"),
         (
             lambda: stn.Loaders([], DataLoader([1], num_workers=1, persistent_workers=True)),
             TypeError,
@@ -394,7 +398,7 @@ class TestCheckpoints:
         (
             lambda: fixed()(config={"lr": 0.1, "cutout": 1}),
             stn.ConversionError,
-            "drop: dropout is not a hyperparameter",
+            "drop: unknown hyperparameter 'dropout'",
         ),
     ],
 )
@@ -460,7 +464,7 @@ class TestStream:
 def test_batches_of_any_shape_move_to_the_device():
     from collections import namedtuple
 
-    from stn_tune.trainable import move
+    from stn_tune.raytune.trainables import move
 
     Point = namedtuple("Point", "x y")
     x = torch.zeros(2)

@@ -6,9 +6,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from stn_tune.analysis.curves import Curves, curves, incumbent
-from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.frame import load
 from stn_tune.analysis.tables import Table, table
+from stn_tune.errors import AnalysisError
 
 if TYPE_CHECKING:
     from stn_tune.analysis.overview import overview

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.frame import numbers
 from stn_tune.analysis.order import in_order
 from stn_tune.analysis.stats import summary
+from stn_tune.errors import AnalysisError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

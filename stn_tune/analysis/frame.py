@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.order import position
 from stn_tune.analysis.reading import Storage, Trial
 from stn_tune.analysis.sources import Experiment, find
+from stn_tune.errors import AnalysisError
 
 FIRST_COLUMNS = (
     "experiment", "method", "seed", "trial", "trial_id", "status", "training_iteration", "step", "epoch", "epochs",

@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from stn_tune.analysis import plots, render
 from stn_tune.analysis.curves import curves, objective
-from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.labels import literal, metric_title, parse
 from stn_tune.analysis.order import BUILT_ON, in_order, title
 from stn_tune.analysis.style import label_ends, note, panels, save, styled
 from stn_tune.analysis.tables import Table, table, with_intervals
-from stn_tune.files import write_whole
+from stn_tune.atomic import write_atomic
+from stn_tune.errors import AnalysisError
 
 FORMATS = ("png", "svg")
 
@@ -39,7 +39,7 @@ class Overview:
         page = Path(folder, "overview.md")
         try:
             paths = save(self.figure, Path(folder), "overview", FORMATS)
-            write_whole(page, self.to_markdown().encode())
+            write_atomic(page, self.to_markdown().encode())
         except OSError as error:
             raise AnalysisError(f"{folder}: cannot write the overview: {error.strerror or error}") from None
         return [page, *paths]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pyarrow import ArrowInvalid, fs  # type: ignore[import-untyped]
 
-from stn_tune.analysis.errors import AnalysisError
-from stn_tune.config import flat
+from stn_tune.errors import AnalysisError
+from stn_tune.nested import flatten
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
@@ -229,7 +229,11 @@ def _config_columns(configs: list[Mapping[str, Any]]) -> Columns:
 
 
 def _numbers(config: Mapping[str, Any]) -> dict[str, float]:
-    return {f"hp/{name}": v for name, v in flat(config).items() if isinstance(v, (int, float)) and name != "seed"}
+    return {
+        f"hp/{name}": v
+        for name, v in flatten({k: v for k, v in config.items() if k != "stn"}).items()
+        if isinstance(v, (int, float)) and name != "seed"
+    }
 
 
 def column(values: list[Any]) -> NDArray[Any]:

@@ -19,12 +19,12 @@ from matplotlib.figure import Figure
 
 from stn_tune.analysis import plots
 from stn_tune.analysis.curves import AXES, curves
-from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.frame import load
 from stn_tune.analysis.labels import space_of
 from stn_tune.analysis.order import HEATMAP, in_order, title
 from stn_tune.analysis.style import FORMATS, render
 from stn_tune.analysis.tables import PAPER, Table, as_csv, table
+from stn_tune.errors import AnalysisError
 
 PathLike = str | os.PathLike[str]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stn_tune.analysis.errors import AnalysisError
+from stn_tune.errors import AnalysisError
 
 Floats = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from stn_tune.analysis.errors import AnalysisError
+from stn_tune.errors import MissingData as NotThere  # noqa: F401
 
 FORMATS = ("png", "svg", "pdf")
 LOG_RATIO = 30.0
@@ -51,10 +51,6 @@ RC: dict[str, Any] = {
 }
 
 Draw = Callable[[Any, "Mapping[str, Any] | None"], Figure]
-
-
-class NotThere(AnalysisError):
-    """The frame does not hold what a figure needs; the message says what is missing."""
 
 
 class Line(NamedTuple):

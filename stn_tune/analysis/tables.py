@@ -10,10 +10,10 @@ import pandas as pd
 
 from stn_tune.analysis import comparison, render
 from stn_tune.analysis.curves import FLOAT_FORMAT, objective
-from stn_tune.analysis.errors import AnalysisError
 from stn_tune.analysis.order import BUILT_ON, in_order, title
 from stn_tune.analysis.render import Section
 from stn_tune.analysis.stats import WILCOXON_FROM
+from stn_tune.errors import AnalysisError
 
 
 class Published(NamedTuple):

@@ -1,13 +1,12 @@
-"""Hyper layers, regularisers and the conversion of ordinary models."""
+"""Layers whose weights respond to hyperparameters, regularisers, and the conversion of ordinary models."""
 
-from stn_tune.nn import augment
-from stn_tune.nn.conv import HyperConv1d, HyperConv2d
-from stn_tune.nn.convert import ConversionError, describe, fix, self_tune
-from stn_tune.nn.embedding import HyperEmbedding
-from stn_tune.nn.layer import HyperLayer, LayoutError
-from stn_tune.nn.linear import HyperLinear
-from stn_tune.nn.losses import linear_cross_entropy
-from stn_tune.nn.lstm import LSTM, HyperLSTM
+from stn_tune.errors import ConversionError, LayoutError
+from stn_tune.nn.attach import describe, fix, self_tune
+from stn_tune.nn.kernels.cross_entropy import linear_cross_entropy
+from stn_tune.nn.per_example.conv import HyperConv1d, HyperConv2d
+from stn_tune.nn.per_example.embedding import HyperEmbedding
+from stn_tune.nn.per_example.linear import HyperLinear
+from stn_tune.nn.per_example.lstm import LSTM, HyperLSTM
 from stn_tune.nn.regularizers import (
     Dropout,
     Dropout2d,
@@ -22,6 +21,7 @@ from stn_tune.nn.regularizers import (
     locked_dropout,
     temporal_activation_reg,
 )
+from stn_tune.nn.response import HyperLayer
 
 __all__ = [
     "LSTM",
@@ -38,7 +38,6 @@ __all__ = [
     "LayoutError",
     "LockedDropout",
     "activation_reg",
-    "augment",
     "describe",
     "drop_connect",
     "dropout",

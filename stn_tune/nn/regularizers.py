@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stn_tune.errors import LayoutError
 from stn_tune.hyper import Source, Value
-from stn_tune.nn.layer import HyperLayer, LayoutError
+from stn_tune.nn.response import HyperLayer
 
 
 def spread(value: Value, x: Tensor, batch_dim: int = 0) -> Value:

@@ -34,7 +34,7 @@ def test_every_method_searches_the_problems_space_and_no_other(name, setting):
     assert ("lr" in searched) == (name == "hybrid")
     kind = stn.STNTrainable if name in ("stn", "hybrid") else stn.FixedTrainable
     assert issubclass(plan.trainable, kind)
-    assert METHODS[name].summary
+    assert METHODS[name].info.summary
 
 
 def test_the_domains_are_the_same_for_every_search(setting):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from stn_tune.nn import augment
+from stn_tune import augment
 
 Augmentation = Callable[..., Tensor]
 

@@ -84,7 +84,7 @@ def test_a_glob_of_batch_dim_leaves_what_a_dropout_says_of_itself(hyper):
     assert (model[0].batch_dim, model[1].batch_dim) == (1, 0)
     stn.self_tune(nn.Sequential(nn.Linear(3, 2), model[1]), hyper, batch_dim={"1": 1})
     assert model[1].batch_dim == 1
-    with pytest.raises(stn.ConversionError, match="'1' fits no layer"):
+    with pytest.raises(stn.ConversionError, match="'1' matches no layer"):
         stn.self_tune(nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)), hyper, batch_dim={"1": 1})
 
 
@@ -185,9 +185,9 @@ def test_converting_twice_changes_nothing(hyper):
         (
             nn.Sequential(nn.Linear(2, 3)),
             {"exclude": ["fc"]},
-            "'fc' fits no layer of Sequential; there are 0",
+            "'fc' matches no layer of Sequential; layers: 0",
         ),
-        (nn.Sequential(nn.Linear(2, 3)), {"bind": {"drop": "rate"}}, "there is no module 'drop'"),
+        (nn.Sequential(nn.Linear(2, 3)), {"bind": {"drop": "rate"}}, "'drop' matches no module"),
         (
             nn.Sequential(nn.Linear(2, 3)),
             {"bind": {"0": "rate"}},
@@ -197,7 +197,7 @@ def test_converting_twice_changes_nothing(hyper):
         (
             nn.Sequential(nn.Linear(2, 3), stn.nn.Dropout("rat")),
             {},
-            "1: rat is not a hyperparameter here .*: did you mean rate",
+            "1: unknown hyperparameter 'rat'.*did you mean 'rate",
         ),
     ],
 )

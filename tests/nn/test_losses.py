@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from stn_tune.nn.losses import linear_cross_entropy
+from stn_tune.nn.kernels.cross_entropy import linear_cross_entropy
 
 REDUCTIONS = ("mean", "sum", "none")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from stn_tune.nn import rowscale
-from stn_tune.nn.recurrence import lstm_layer
+from stn_tune.nn.kernels import rowscale
+from stn_tune.nn.kernels.recurrence import lstm_layer
 
 NAMES = ("x", "h0", "c0", "w_ih", "u_ih", "w_hh", "u_hh", "scale", "bias")
 

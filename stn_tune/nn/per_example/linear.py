@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stn_tune.hyper import Hyper
-from stn_tune.nn.layer import AffineLayer
+from stn_tune.nn.response import AffineLayer
 
 
 class HyperLinear(AffineLayer, nn.Linear):

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from stn_tune.nn import rowscale
-from stn_tune.nn.autocast import full_precision
+from stn_tune.nn.kernels import rowscale
+from stn_tune.nn.kernels.autocast import full_precision
 
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input

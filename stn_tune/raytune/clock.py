@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from stn_tune.files import write_whole
+from stn_tune.atomic import write_atomic
 
 
 class Clock:
@@ -48,7 +48,7 @@ class Clock:
 
     def write(self) -> None:
         if self._file is not None:
-            write_whole(self._file, json.dumps(self.now()).encode())
+            write_atomic(self._file, json.dumps(self.now()).encode())
 
 
 def process_age() -> float:

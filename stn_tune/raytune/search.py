@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import product
-from pathlib import Path
-from typing import Any
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from ray import cloudpickle  # a param_space may hold lambdas: tune.sample_from
@@ -17,12 +18,16 @@ from ray.tune.search.sample import Domain
 from ray.tune.search.util import _set_search_properties_backwards_compatible
 from ray.tune.search.variant_generator import generate_variants
 
+from stn_tune.algorithms.stn import STNKeywords, STNOptions
 from stn_tune.checkpoint import plain
-from stn_tune.config import RESERVED, STNOptions
-from stn_tune.hyper import Hyper, unknown_name
-from stn_tune.space import HyperSpace, SpaceError
+from stn_tune.errors import SpaceError, unknown_hyperparameter
+from stn_tune.hyper import Hyper
+from stn_tune.nested import Path, leaves, name_of, put, remove
+from stn_tune.raytune.trial_config import RESERVED
+from stn_tune.space import HyperSpace
 
-PathLike = tuple[Any, ...]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
@@ -34,9 +39,8 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
     Args:
         online: names or globs of the hyperparameters that the STN tunes; nested ones as ``"model/dropout"``.
         outer: any Tune searcher for everything else; random search when None.
-        init: initial values of online hyperparameters; the middle of the domain where not given.
         seed: of the random search, and of the first trial; later trials count on from it.
-        stn_options: see :class:`stn_tune.STNOptions`.
+        stn_options: see :class:`stn_tune.STNOptions`; ``init`` has the initial values of online hyperparameters.
 
     >>> from ray import tune
     >>> search = STNSearch(online=["dropout", "augment/*"], outer=None, init={"dropout": 0.05})
@@ -46,9 +50,9 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self,
         online: Sequence[str] = ("*",),
         outer: Searcher | None = None,
-        init: Mapping[str, float] | None = None,
+        *,
         seed: int = 0,
-        **stn_options: Any,
+        **stn_options: Unpack[STNKeywords],
     ):
         super().__init__()
         STNOptions.of(stn_options)
@@ -56,16 +60,16 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
             raise TypeError(f"online is {online!r}; it must be a list of names or globs, such as ['dropout']")
         self.online = tuple(online)
         self.outer = outer
-        self.init = dict(init or {})
+        self.init = dict(stn_options.get("init", {}))
         self.seed = seed
-        self.options = stn_options
+        self.options = {name: value for name, value in stn_options.items() if name != "init"}
         self._count = 0
         self._random = np.random.default_rng(seed)
         self._space: HyperSpace | None = None
         self._rest: dict[str, Any] = {}
-        self._grid: dict[PathLike, Sequence[Any]] = {}
+        self._grid: dict[Path, Sequence[Any]] = {}
         self._initial: dict[str, float | int] = {}
-        self._paths: dict[str, PathLike] = {}
+        self._paths: dict[str, Path] = {}
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         if self._space is not None:
@@ -73,19 +77,19 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._metric, self._mode = metric, mode
         if RESERVED in config:
             raise SpaceError(f"{RESERVED}: this name is reserved for what STNSearch tells the trial; rename it")
-        leaves = dict(_leaves(config))
-        online = self._choose(leaves)
-        space = HyperSpace([(_name(path), leaves[path]) for path in online])
-        self._paths = {_name(path): path for path in online}
+        found = dict(leaves(config, _is_grid))
+        online = self._choose(found)
+        space = HyperSpace([(name_of(path), found[path]) for path in online])
+        self._paths = {name_of(path): path for path in online}
         self._initial = Hyper(space, self.init).values_now()
         self._initial.update(self.init)
         self._rest = copy.deepcopy(config)
         for path in online:
-            _remove(self._rest, path)
-        self._grid = {path: leaf["grid_search"] for path, leaf in _leaves(self._rest) if _is_grid(leaf)}
+            remove(self._rest, path)
+        self._grid = {path: leaf["grid_search"] for path, leaf in leaves(self._rest, _is_grid) if _is_grid(leaf)}
         self._check_grid(spec.get("num_samples", 1))
         if self.outer is not None:
-            left = [_name(path) for path, leaf in _leaves(self._rest) if isinstance(leaf, Domain)]
+            left = [name_of(path) for path, leaf in leaves(self._rest, _is_grid) if isinstance(leaf, Domain)]
             if not left:
                 raise ValueError(
                     f"everything in the param_space is online: {type(self.outer).__name__} has nothing to search; "
@@ -100,26 +104,26 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._space = space
         return True
 
-    def _choose(self, leaves: Mapping[PathLike, Any]) -> list[PathLike]:
+    def _choose(self, found: Mapping[Path, Any]) -> list[Path]:
         """The paths of the online hyperparameters, in the order of the param_space."""
-        names = {path: _name(path) for path in leaves}
-        chosen: set[PathLike] = set()
+        names = {path: name_of(path) for path in found}
+        chosen: set[Path] = set()
         for pattern in self.online:
             exact = [path for path, name in names.items() if name == pattern]
-            globbed = [p for p, name in names.items() if fnmatchcase(name, pattern) and isinstance(leaves[p], Domain)]
+            globbed = [p for p, name in names.items() if fnmatchcase(name, pattern) and isinstance(found[p], Domain)]
             if not exact and not globbed:
-                raise SpaceError(f"online: {unknown_name(pattern, names.values())}")
+                raise SpaceError(f"online: {unknown_hyperparameter(pattern, names.values())}")
             chosen.update(exact or globbed)
         for name in self.init:
             if name not in {names[path] for path in chosen}:
-                raise SpaceError(f"init: {unknown_name(name, [names[path] for path in chosen])}")
-        return [path for path in leaves if path in chosen]
+                raise SpaceError(f"init: {unknown_hyperparameter(name, [names[path] for path in chosen])}")
+        return [path for path in found if path in chosen]
 
     def _check_grid(self, num_samples: int) -> None:
         points = _size(self._grid)
         if not self._grid:
             return
-        names = ", ".join(_name(path) for path in self._grid)
+        names = ", ".join(name_of(path) for path in self._grid)
         if self.outer is not None:
             raise ValueError(f"{names}: grid_search cannot be combined with outer={type(self.outer).__name__}")
         if num_samples > 0 and num_samples % points:
@@ -136,7 +140,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
             return found
         config: dict[str, Any] = copy.deepcopy(found)
         for name, value in self._initial.items():
-            _put(config, self._paths[name], value)
+            put(config, self._paths[name], value)
         config[RESERVED] = {
             "space": self._space.to_json(),
             "options": copy.deepcopy(self.options),
@@ -150,7 +154,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         index = self._count % _size(self._grid)
         combination = next(c for i, c in enumerate(product(*self._grid.values())) if i == index)
         for path, value in zip(self._grid, combination, strict=True):
-            _put(config, path, value)
+            put(config, path, value)
         _, spec = next(iter(generate_variants({"config": config}, random_state=self._random)))
         return plain(spec["config"])  # type: ignore[no-any-return]
 
@@ -200,49 +204,21 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self.__dict__.update(state)
         if self.outer is not None:
             with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "outer")
+                path = FilePath(folder, "outer")
                 path.write_bytes(outer)
                 self.outer.restore(str(path))
 
 
 def _outer_bytes(outer: Searcher) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "outer")
+        path = FilePath(folder, "outer")
         outer.save(str(path))
         return path.read_bytes()
-
-
-def _name(path: PathLike) -> str:
-    return "/".join(map(str, path))
 
 
 def _is_grid(leaf: Any) -> bool:
     return isinstance(leaf, Mapping) and set(leaf) == {"grid_search"}
 
 
-def _leaves(config: Mapping[str, Any], path: PathLike = ()) -> Iterator[tuple[PathLike, Any]]:
-    """Every value that is not itself a nested space, with its path."""
-    for key, value in config.items():
-        if isinstance(value, Mapping) and not _is_grid(value):
-            yield from _leaves(value, (*path, key))
-        else:
-            yield (*path, key), value
-
-
-def _size(grid: Mapping[PathLike, Sequence[Any]]) -> int:
-    size = 1
-    for values in grid.values():
-        size *= len(values)
-    return size
-
-
-def _put(config: dict[str, Any], path: PathLike, value: Any) -> None:
-    for key in path[:-1]:
-        config = config.setdefault(key, {})
-    config[path[-1]] = value
-
-
-def _remove(config: dict[str, Any], path: PathLike) -> None:
-    for key in path[:-1]:
-        config = config[key]
-    del config[path[-1]]
+def _size(grid: Mapping[Path, Sequence[Any]]) -> int:
+    return math.prod(len(values) for values in grid.values())

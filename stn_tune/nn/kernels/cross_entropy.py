@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from stn_tune.nn.autocast import full_precision
+from stn_tune.nn.kernels.autocast import full_precision
 
 Grads = tuple[Tensor | None, Tensor | None, Tensor | None]
 

@@ -13,7 +13,7 @@ def group_settings(optimizer: Optimizer) -> list[dict[str, Any]]:
     return [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
 
 
-def take_over(
+def apply_new_settings(
     optimizer: Optimizer, scheduler: LRScheduler | None, new: list[dict[str, Any]], old: list[dict[str, Any]]
 ) -> None:
     """Settings that are new in the config win over those of the checkpoint, as PBT needs it.

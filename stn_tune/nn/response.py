@@ -10,15 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from stn_tune.errors import LayoutError
 from stn_tune.hyper import Hyper
 
 Fold = Literal["inner", "outer"]
 """How a layer's leading dimension holds more rows than the batch has examples: ``(batch, k)`` flattened keeps an
 example's rows together (``inner``), ``(k, batch)`` flattened repeats the batch k times (``outer``)."""
-
-
-class LayoutError(ValueError):
-    """A layer met an input whose rows it cannot assign to the examples of the batch."""
 
 
 class HyperLayer(nn.Module):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import ray
 import torch
@@ -17,16 +17,24 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from stn_tune import rng
+from stn_tune.algorithms.fixed import FixedTrainer
+from stn_tune.algorithms.stn import STNKeywords, STNOptions
 from stn_tune.checkpoint import load_state, save_state
-from stn_tune.clock import Clock, process_age
-from stn_tune.config import RESERVED, STNOptions, flat, hyper_from_config
-from stn_tune.groups import group_settings, take_over
+from stn_tune.errors import NonFiniteError
 from stn_tune.hyper import Fixed
-from stn_tune.nn.convert import connect
+from stn_tune.nn.attach import connect
+from stn_tune.raytune.clock import Clock, process_age
+from stn_tune.raytune.param_groups import apply_new_settings, group_settings
+from stn_tune.raytune.trial_config import RESERVED, hyper_from_config, options_of, values_of
 from stn_tune.schedule import Schedule
 from stn_tune.space import HyperSpace
-from stn_tune.task import Config, Stream, Task
-from stn_tune.training import Batch, FixedTrainer, NonFiniteError, Trainer
+from stn_tune.stream import Stream
+from stn_tune.task import Config, Task
+from stn_tune.training import Batch, Trainer
+from stn_tune.transform import is_number
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 T = TypeVar("T", bound="TaskTrainable")
 
@@ -76,7 +84,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "train": Stream(self._loaders.train, rng.derived(seed, 1)),
             "valid": Stream(self._loaders.valid, rng.derived(seed, 2)),
         }
-        self._constants = {f"hp/{name}": v for name, v in flat(config).items() if isinstance(v, (int, float))}
+        self._constants = {f"hp/{name}": v for name, v in values_of(config).items() if is_number(v) and name != "seed"}
         self._config = config
         self._val_losses: list[float] = []
         self._best: dict[str, float] = {"best_val_loss": math.inf, "test_loss": math.nan}
@@ -192,7 +200,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._scheduler.load_state_dict(state["scheduler"])
         self._val_losses, self._best = list(state["val_losses"]), dict(state["best"])
         self._trainer.load_state_dict(state["trainer"])
-        take_over(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
+        apply_new_settings(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
         self._clock.count("setup_s", start)
@@ -227,7 +235,7 @@ class FixedTrainable(TaskTrainable):
                 f"this trial comes from STNSearch (its config has {RESERVED!r}), but FixedTrainable would train at the "
                 f"initial values: use STNTrainable.of({type(self._task).__name__})"
             )
-        values = flat(config)
+        values = values_of(config)
         if self.schedule is not None:
             values |= self.schedule(0)
         source = Fixed(values)
@@ -258,7 +266,7 @@ class STNTrainable(TaskTrainable):
         *,
         space: HyperSpace | Mapping[str, Any] | None = None,
         steps_per_iteration: int | None = None,
-        **stn_options: Any,
+        **stn_options: Unpack[STNKeywords],
     ) -> type[STNTrainable]:
         """A trainable for ``tune.Tuner``.
 
@@ -281,7 +289,7 @@ class STNTrainable(TaskTrainable):
             )
         if RESERVED in config and self.options.get("init"):
             raise TypeError("the trial's initial values come from STNSearch: give init to it, not to STNTrainable.of")
-        options = STNOptions.from_config(config, self.options)
+        options = options_of(config, self.options)
         self._warmup = options.warmup
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
         model = self._task.convert(model, hyper)

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence
 
+from stn_tune.errors import LayoutError
 from stn_tune.hyper import Hyper
-from stn_tune.nn.layer import Fold, HyperLayer, LayoutError, row_scaled
-from stn_tune.nn.recurrence import lstm_layer
+from stn_tune.nn.kernels.recurrence import lstm_layer
 from stn_tune.nn.regularizers import Reader, checked_rate, drop_connect
+from stn_tune.nn.response import Fold, HyperLayer, row_scaled
 
 State = tuple[Tensor, Tensor]
 

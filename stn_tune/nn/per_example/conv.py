@@ -7,7 +7,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from stn_tune.hyper import Hyper
-from stn_tune.nn.layer import AffineLayer
+from stn_tune.nn.response import AffineLayer
 
 
 class HyperConv(AffineLayer):

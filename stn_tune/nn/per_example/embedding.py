@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stn_tune.errors import LayoutError
 from stn_tune.hyper import Hyper
-from stn_tune.nn.layer import Fold, HyperLayer, LayoutError
+from stn_tune.nn.response import Fold, HyperLayer
 
 
 class HyperEmbedding(HyperLayer, nn.Embedding):

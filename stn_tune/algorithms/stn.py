@@ -1,20 +1,22 @@
-"""SelfTuner: the paper's Algorithm 1."""
+"""The paper's Algorithm 1: its options, and SelfTuner, which runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from stn_tune.errors import UnusedError, unknown
 from stn_tune.hyper import Hyper, HyperSample
-from stn_tune.nn.layer import HyperLayer
-from stn_tune.nn.lstm import LSTM
+from stn_tune.nn.per_example.lstm import LSTM
+from stn_tune.nn.response import HyperLayer
 from stn_tune.schedule import Schedule
-from stn_tune.training import Batch, LossFn, Trainer, UnusedError, batch_size, evaluating, frozen, mean_loss, moved_by
+from stn_tune.training import Batch, LossFn, Trainer, batch_size, evaluating, frozen, mean_loss, moved_by
 
 Draw = Literal["example", "batch", "mean"]
 """How λ+ε is drawn in a step: for each example, once for the batch, or not at all (ε = 0)."""
@@ -215,6 +217,110 @@ class SelfTuner(Trainer):
 
     def _optimizers(self) -> list[Optimizer]:
         return [self.optimizer, self.hyper_optimizer, self.scale_optimizer]
+
+
+@dataclass(frozen=True)
+class STNOptions:
+    """What an STN needs beside task and space; plain JSON. The paper's choices are the benchmark's presets."""
+
+    init: Mapping[str, float] = field(default_factory=dict)
+    """Initial values by name; the middle of the domain where not given."""
+    scale: float | Mapping[str, float] = 0.5
+    """Initial σ, one for all hyperparameters or by name, in units of the unconstrained λ."""
+    tune_scale: bool = True
+    """Whether σ is learned, too."""
+    per_batch: Sequence[str] = ()
+    """Hyperparameters that are drawn once per batch instead of once per example."""
+    direct: Sequence[str] | bool = ()
+    """Hyperparameters on which the validation loss depends directly; ``True`` for all."""
+    centered: bool = True
+    """Whether λ is measured from its initial value."""
+    hyper_lr: float = 0.01
+    """Learning rate of λ (Adam)."""
+    scale_lr: float | None = None
+    """Learning rate of σ (Adam); ``hyper_lr`` if None."""
+    train_steps: int = 2
+    """T_train: weight steps in a row."""
+    valid_steps: int = 1
+    """T_valid: hyperparameter steps after them."""
+    warmup: int = 0
+    """Iterations in which only weights move."""
+    warmup_steps: int = 0
+    """Weight steps before λ and σ first move."""
+    entropy_weight: float = 0.001
+    """τ, the weight of the entropy of ε; acts only where σ is tuned."""
+    train_draw: Draw = "example"
+    """How λ+ε is drawn in weight steps: per "example", once per "batch", or not at all ("mean")."""
+    valid_draw: Draw | None = None
+    """The same in hyperparameter steps; by default "example" if σ is tuned, else "mean"."""
+
+    def __post_init__(self) -> None:
+        check_settings(
+            train_steps=self.train_steps,
+            valid_steps=self.valid_steps,
+            warmup_steps=self.warmup_steps,
+            entropy_weight=self.entropy_weight,
+            train_draw=self.train_draw,
+            valid_draw=self.valid_draw,
+        )
+        if not self.warmup >= 0:
+            raise ValueError(f"warmup is {self.warmup}; it must be at least 0")
+        for name in ("hyper_lr", "scale_lr"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> STNOptions:
+        known = [f.name for f in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(unknown("option of the STN", name, known))
+        return cls(**options)
+
+    def tuner(
+        self,
+        model: nn.Module,
+        hyper: Hyper,
+        optimizer: Optimizer,
+        clip: float | None = None,
+        batch_size: Callable[[Batch], int] = batch_size,
+    ) -> SelfTuner:
+        """A tuner with these options, all but ``warmup``, which counts iterations that it knows nothing of."""
+        return SelfTuner(
+            model,
+            hyper,
+            optimizer,
+            Adam([hyper.lam], lr=self.hyper_lr),
+            Adam([hyper.raw_sigma], lr=self.hyper_lr if self.scale_lr is None else self.scale_lr),
+            train_steps=self.train_steps,
+            valid_steps=self.valid_steps,
+            warmup_steps=self.warmup_steps,
+            entropy_weight=self.entropy_weight,
+            clip=clip,
+            train_draw=self.train_draw,
+            valid_draw=self.valid_draw,
+            batch_size=batch_size,
+        )
+
+
+class STNKeywords(TypedDict, total=False):
+    """The fields of :class:`STNOptions` as typed keyword arguments."""
+
+    init: Mapping[str, float]
+    scale: float | Mapping[str, float]
+    tune_scale: bool
+    per_batch: Sequence[str]
+    direct: Sequence[str] | bool
+    centered: bool
+    hyper_lr: float
+    scale_lr: float | None
+    train_steps: int
+    valid_steps: int
+    warmup: int
+    warmup_steps: int
+    entropy_weight: float
+    train_draw: Draw
+    valid_draw: Draw | None
 
 
 def check_settings(

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
-from stn_tune.hyper import Fixed, Hyper, Source, Value, unknown_name
-from stn_tune.nn.conv import HyperConv1d, HyperConv2d
-from stn_tune.nn.embedding import HyperEmbedding
-from stn_tune.nn.layer import Fold, HyperLayer
-from stn_tune.nn.linear import HyperLinear
-from stn_tune.nn.lstm import LSTM, HyperLSTM
+from stn_tune.errors import ConversionError, unknown_hyperparameter
+from stn_tune.hyper import Fixed, Hyper, Source, Value
+from stn_tune.nn.per_example.conv import HyperConv1d, HyperConv2d
+from stn_tune.nn.per_example.embedding import HyperEmbedding
+from stn_tune.nn.per_example.linear import HyperLinear
+from stn_tune.nn.per_example.lstm import LSTM, HyperLSTM
 from stn_tune.nn.regularizers import Dropout, Dropout2d, Reader
+from stn_tune.nn.response import Fold, HyperLayer
 
 log = logging.getLogger("stn_tune")
 
@@ -44,10 +45,6 @@ PLAIN: tuple[type[nn.Module], ...] = (
 
 FUSED = (nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
 """Modules that read their children's weights directly, past the children's ``forward``."""
-
-
-class ConversionError(TypeError):
-    """A layer that ``self_tune`` cannot honour."""
 
 
 def self_tune(
@@ -106,7 +103,7 @@ def self_tune(
     for pattern in [*exclude, *(batch_dim or {}), *(fold or {})]:
         if pattern not in used:
             raise ConversionError(
-                f"{pattern!r} fits no layer of {type(module).__name__}; there are {', '.join(filter(None, names))}"
+                f"{pattern!r} matches no layer of {type(module).__name__}; layers: {', '.join(filter(None, names))}"
             )
     if not plan and not any(isinstance(layer, HyperLayer) for layer in names.values()):
         raise ConversionError(
@@ -141,7 +138,7 @@ def connect(module: nn.Module, source: Source, bind: Mapping[str, str] | None = 
     bind = bind or {}
     for path in bind:
         if path not in layers:
-            raise ConversionError(f"bind: there is no module {path!r}; there are {', '.join(filter(None, layers))}")
+            raise ConversionError(f"bind: {path!r} matches no module; modules: {', '.join(filter(None, layers))}")
         if type(layers[path]) not in NAMED and len(getattr(layers[path], "reads", ())) != 1:
             raise ConversionError(
                 f"bind: {path} is a {type(layers[path]).__name__}; a hyperparameter can be bound to "
@@ -150,7 +147,7 @@ def connect(module: nn.Module, source: Source, bind: Mapping[str, str] | None = 
     for path, layer in layers.items():
         for name in [bind[path]] if path in bind else layer.names if isinstance(layer, Reader) else []:
             if name not in source.current:
-                raise ConversionError(f"{path or type(layer).__name__}: {unknown_name(name, source.current)}")
+                raise ConversionError(f"{path or type(layer).__name__}: {unknown_hyperparameter(name, source.current)}")
     for path, layer in layers.items():
         if path in bind:
             if type(layer) in NAMED:

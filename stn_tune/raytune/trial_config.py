@@ -1,0 +1,83 @@
+"""What a trial's config says of its hyperparameters: which are online, from where, and with which options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from stn_tune.algorithms.stn import SelfTuner, STNKeywords, STNOptions
+from stn_tune.hyper import Hyper
+from stn_tune.nested import flatten
+from stn_tune.space import HyperSpace
+from stn_tune.task import Config
+from stn_tune.training import Batch, batch_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+RESERVED = "stn"
+"""The key of a trial's config under which STNSearch leaves the online space and its options."""
+
+
+def values_of(config: Config) -> dict[str, Any]:
+    """The values of a trial's config by path, without the reserved key."""
+    return flatten({key: value for key, value in config.items() if key != RESERVED})
+
+
+def options_of(config: Config, options: Mapping[str, Any]) -> STNOptions:
+    """``options``, overridden by those that :class:`STNSearch` left in the trial's config."""
+    return STNOptions.of({**options, **config.get(RESERVED, {}).get("options", {})})
+
+
+def hyper_from_config(
+    config: Config, space: HyperSpace | Mapping[str, Any] | None = None, **stn_options: Unpack[STNKeywords]
+) -> Hyper:
+    """The online hyperparameters of a trial, for a training loop of your own.
+
+    They are those that :class:`STNSearch` left in the config, else ``space``. A value of an online name in the config
+    is its initial value; all others can be read by name as constants.
+    """
+    reserved = config.get(RESERVED, {})
+    if reserved:
+        space = HyperSpace.from_json(reserved["space"])
+    elif space is None:
+        raise TypeError("nothing is tuned online: pass space={...}, or search with STNSearch(online=[...])")
+    options = options_of(config, stn_options)
+    values = values_of(config)
+    return Hyper(
+        space,
+        {**options.init, **{name: values[name] for name in space if name in values}},
+        scale=options.scale,
+        tune_scale=options.tune_scale,
+        per_batch=options.per_batch,
+        direct=options.direct,
+        centered=options.centered,
+        constants=values,
+    )
+
+
+def tuner_from_config(
+    config: Config,
+    model: nn.Module,
+    hyper: Hyper,
+    optimizer: Optimizer,
+    *,
+    clip: float | None = None,
+    batch_size: Callable[[Batch], int] = batch_size,
+) -> SelfTuner:
+    """The tuner of a trial, for a training loop of your own: with the options that :class:`STNSearch` left for it.
+
+    Args:
+        model, hyper: what ``self_tune(model, hyper)`` made of a model and of :func:`hyper_from_config`.
+        clip, batch_size: as of :class:`SelfTuner`.
+    """
+    options = options_of(config, {})
+    if options.warmup:
+        raise ValueError(
+            f"warmup is {options.warmup}, but only STNTrainable counts iterations: in a loop of your own use "
+            f"warmup_steps, the number of weight steps"
+        )
+    return options.tuner(model, hyper, optimizer, clip, batch_size)
