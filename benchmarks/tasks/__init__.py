@@ -16,6 +16,7 @@ from benchmarks.settings import ImageSettings, LanguageSettings, Settings, Setti
 from benchmarks.tasks.images import ImageTask
 from benchmarks.tasks.language import LanguageTask
 from benchmarks.tasks.theory import TheoryTask
+from stn_tune.record import HyperparameterInfo, Kind, TaskInfo
 
 CIFAR10_MEAN, CIFAR10_STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
@@ -72,6 +73,29 @@ TASKS: dict[str, tuple[type[Settings], Callable[[Any, Path], stn.Task]]] = {
 """name -> its kind of settings, and how to make it."""
 
 
+TITLES = {
+    "ptb": ("Penn Treebank", "nats per token"),
+    "cifar10": ("CIFAR-10", "nats"),
+    "pydoc": ("Python documentation", "nats per token"),
+    "digits": ("digits", "nats"),
+    "theory": ("theory", ""),
+}
+"""name -> its title, and the unit of its loss."""
+
+NAMES = {"alpha": "α", "beta": "β"}
+UNITS = {"cutout_length": "pixels"}
+
+
+def _hyperparameter(name: str, space: stn.HyperSpace, initial: float) -> HyperparameterInfo:
+    domain = space.to_json()[name]
+    kind: Kind = "coefficient"
+    if space.transform(name).discrete:
+        kind = "count"
+    elif domain["lower"] >= 0 and domain["upper"] <= 1:
+        kind = "rate"
+    return HyperparameterInfo(NAMES.get(name, name.replace("_", " ")), kind, domain, initial, UNITS.get(name, ""))
+
+
 @dataclass(frozen=True)
 class Problem:
     """All that a method needs to know: one task, one space, one set of settings."""
@@ -82,6 +106,15 @@ class Problem:
     task: stn.Task
     tuned: tuple[str, ...]
     """Which hyperparameters are tuned; all others stay at their initial values."""
+
+    @property
+    def info(self) -> TaskInfo:
+        """How results of this problem are presented."""
+        title, unit = TITLES[self.name]
+        domains = stn.HyperSpace(self.settings.domains())
+        initial = self.initial
+        space = {name: _hyperparameter(name, domains, initial[name]) for name in domains}
+        return TaskInfo(self.name, title, "val_loss", "min", unit, space)
 
     @property
     def space(self) -> dict[str, Any]:

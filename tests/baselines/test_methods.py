@@ -113,7 +113,7 @@ def test_methods_that_build_on_others_use_what_these_found(setting):
     noisy = METHODS["gaussian"].plan(setting).trainable.schedule
     assert noisy(1)["fc1_dropout"] != noisy(2)["fc1_dropout"]
     assert noisy(1)["cutout_length"] == 2
-    assert {name for name, method in METHODS.items() if method.needs} == {
+    assert {name for name, method in METHODS.items() if method.info.builds_on} == {
         "final", "replay", "greedy", "gaussian", "sinusoid"
     }  # fmt: skip
 
