@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from stn_tune.hyper import Fixed as Fixed
     from stn_tune.hyper import Hyper as Hyper
     from stn_tune.hyper import HyperSample as HyperSample
-    from stn_tune.nn.attach import describe as describe
     from stn_tune.nn.attach import fix as fix
     from stn_tune.nn.attach import plain_state_dict as plain_state_dict
+    from stn_tune.nn.attach import release as release
     from stn_tune.nn.attach import self_tune as self_tune
+    from stn_tune.nn.inspect import describe as describe
+    from stn_tune.nn.inspect import dropouts as dropouts
     from stn_tune.raytune.search import STNSearch as STNSearch
     from stn_tune.raytune.trainables import FixedTrainable as FixedTrainable
     from stn_tune.raytune.trainables import STNTrainable as STNTrainable
@@ -51,7 +53,8 @@ _WHERE = {
         "UnusedError",
     ),
     "hyper": ("Fixed", "Hyper", "HyperSample"),
-    "nn.attach": ("describe", "fix", "plain_state_dict", "self_tune"),
+    "nn.attach": ("fix", "plain_state_dict", "release", "self_tune"),
+    "nn.inspect": ("describe", "dropouts"),
     "raytune.search": ("STNSearch",),
     "raytune.trainables": ("FixedTrainable", "STNTrainable"),
     "raytune.trial_config": ("hyper_from_config", "tuner_from_config"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
@@ -13,107 +13,101 @@ from torch.nn import functional as F
 
 from stn_tune.errors import SpaceError, unknown_hyperparameter
 from stn_tune.space import HyperSpace
+from stn_tune.transform import Bounded
 
 Value = float | Tensor
 """A hyperparameter's value: a number, a 0-d tensor, or a ``(batch,)`` tensor with one value per example."""
+
+SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 5.0
+"""σ stays between these (or where it started): beyond, all draws are the same, or all saturate."""
 
 
 class Source(Protocol):
     """Where a model's regularisers find the value of the hyperparameter they are named after."""
 
     @property
-    def current(self) -> Mapping[str, Value]: ...
+    def current(self) -> Mapping[str, Value]:
+        """The values in force, by name."""
+
+
+class Named(dict[str, Value]):
+    """Hyperparameters by name: unknown names get an error that a user can act on; remembers which were read.
+
+    Copying everything at once (``dict(hp)``, ``hp.items()``) is not a use of any of them.
+    """
+
+    def __init__(self, values: Mapping[str, Value]):
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Value:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def __missing__(self, name: str) -> Value:
+        raise KeyError(unknown_hyperparameter(name, self))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value, or ``default`` where there is no such hyperparameter."""
+        return self[name] if name in self else default  # noqa: SIM401  # dict.get would not count the read
 
 
 class Fixed:
     """A source of values that someone else chose: a black-box searcher, a schedule, the user."""
 
     def __init__(self, values: Mapping[str, Value]):
-        self._values = dict(values)
-        self.current = Named(self._values)
+        self.current = Named(values)
+        self._followers: list[tuple[nn.Module, str, str]] = []
 
     def set(self, values: Mapping[str, Value]) -> None:
-        """Replaces values; what is not mentioned keeps its value."""
-        self._values.update(values)
+        """Replaces values; names that are not mentioned keep theirs."""
+        self.current.update(values)
+        for module, attribute, name in self._followers:
+            if name in values:
+                module.__dict__[attribute] = values[name]
+
+    def follow(self, attributes: Iterable[tuple[nn.Module, str, str]]) -> None:
+        """Module, attribute, name: the attribute holds the value of that name from now on."""
+        self._followers += attributes
+        for module, attribute, name in self._followers:
+            module.__dict__[attribute] = self.current[name]
 
 
-class Named(Mapping[str, Value]):
-    """A mapping whose missing names get an error that a user can act on; remembers what was read."""
+class HyperSample(Named):
+    """λ+ε for one forward pass, in both parametrisations.
 
-    def __init__(self, values: Mapping[str, Value]):
-        self._values = values
-        self.read: set[str] = set()
-
-    def __getitem__(self, name: str) -> Value:
-        self.read.add(name)
-        try:
-            return self._values[name]
-        except KeyError:
-            raise KeyError(unknown_hyperparameter(name, self._values)) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
-class HyperSample(Mapping[str, Value]):
-    """λ+ε in both parametrisations, for one batch.
-
-    ``unconstrained`` is what hyper layers see: ``(batch, n)`` with one draw per example, or ``(n,)`` when all
-    examples share one. As a mapping it gives r(λ+ε) by name to regularisers and losses: a ``(batch,)`` tensor,
-    or a 0-d tensor where the whole batch shares the value. Constants of the run are found by name, too.
+    ``delta`` is what responses see: ε = (λ+ε) − λ, ``(n,)`` where the whole batch shares a draw, ``(batch, n)`` with
+    one draw per example. As a mapping it gives r(λ+ε) by name to regularisers and losses: a 0-d tensor, or a
+    ``(batch,)`` tensor with one value per example. Constants of the run are found by name, too.
     """
 
-    def __init__(self, hyper: Hyper, unconstrained: Tensor):
-        self.unconstrained = unconstrained
-        self.read: set[str] = set()
-        self.materialized: dict[int, tuple[Any, Any]] = {}
-        self._hyper = hyper
-        self._constrained: dict[str, Tensor] = {}
+    def __init__(self, hyper: Hyper, delta: Tensor, lam: Tensor | None = None, sigma: Tensor | None = None):
+        self.delta = delta
+        self.lam, self.sigma = lam, sigma
+        with torch.no_grad():
+            self.unconstrained = hyper.lam + delta
+            super().__init__({**hyper.constants, **hyper.constrain(self.unconstrained)})
 
     @property
     def batch_size(self) -> int | None:
-        """The number of examples, ``None`` when they all share one λ."""
-        return self.unconstrained.shape[0] if self.unconstrained.dim() == 2 else None
-
-    def __getitem__(self, name: str) -> Value:
-        self.read.add(name)
-        hyper = self._hyper
-        if name not in hyper.index:
-            if name in hyper.constants:
-                return cast(Value, hyper.constants[name])
-            raise KeyError(unknown_hyperparameter(name, self))
-        if name not in self._constrained:
-            column = self.unconstrained[..., hyper.index[name]]
-            if column.dim() == 1 and name in hyper.per_batch:
-                column = column[0]
-            self._constrained[name] = hyper.space.transform(name).constrain(column + hyper.origin[hyper.index[name]])
-        return self._constrained[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([*self._hyper.space.names, *self._hyper.constants])
-
-    def __len__(self) -> int:
-        return len(self._hyper.space.names) + len(self._hyper.constants)
+        """The number of examples with draws of their own, ``None`` when they all share one."""
+        return self.delta.shape[0] if self.delta.dim() == 2 else None
 
 
 class Hyper(nn.Module):
     """The hyperparameters tuned online: λ (unconstrained) and the scale σ of the perturbations around it.
+
+    Both are buffers: part of the model's state, and never moved by an optimizer of ``model.parameters()``.
 
     Args:
         space: a ``HyperSpace``, or Ray Tune domains by name.
         init: initial values in the domain; the middle of the domain where not given.
         scale: initial σ, one for all or by name, in units of the unconstrained λ.
         tune_scale: whether σ is learned (Algorithm 1) or stays where it is (the paper's ST-LSTM).
-        per_batch: names that are drawn once per batch instead of once per example.
+        per_batch: names that are drawn once per batch even where others are drawn once per example.
         direct: names (or ``True`` for all) on which the validation loss depends directly (Case 2 of Section
             3.5); they get the score-function gradient.
         constants: hyperparameters of the run that are not tuned, found by name beside the tuned ones.
-        centered: λ is measured from its initial value: r is shifted, so that λ starts at 0 and the converted model
-            starts out as the plain one. Eq. 9 can represent the same weights either way; centered, Vλ stays small,
-            and learning rates that suit the plain model suit the self-tuned one.
 
     >>> from ray import tune
     >>> hyper = Hyper({"dropout": tune.uniform(0, 0.75)}, init={"dropout": 0.05})
@@ -121,8 +115,16 @@ class Hyper(nn.Module):
     torch.Size([32])
     """
 
-    origin: Tensor
+    lam: Tensor
+    raw_sigma: Tensor
     baseline: Tensor
+    _lowest: Tensor
+    _highest: Tensor
+    _raw_lowest: Tensor
+    _raw_highest: Tensor
+    _lower: Tensor
+    _width: Tensor
+    _columns: Tensor
     _direct_mask: Tensor
     _per_batch_mask: Tensor
 
@@ -136,7 +138,6 @@ class Hyper(nn.Module):
         per_batch: Sequence[str] = (),
         direct: Sequence[str] | bool = (),
         constants: Mapping[str, Any] | None = None,
-        centered: bool = True,
     ):
         super().__init__()
         self.space = space if isinstance(space, HyperSpace) else HyperSpace(space)
@@ -146,11 +147,25 @@ class Hyper(nn.Module):
         self.direct = self._names("direct", names if direct is True else direct or ())
         self.constants = {k: v for k, v in (constants or {}).items() if k not in self.index}
         self.tune_scale = tune_scale
-        initial = torch.tensor(self._initial(init or {}))
-        self.register_buffer("origin", initial if centered else torch.zeros_like(initial))
-        self.lam = nn.Parameter(initial - self.origin)
-        self.raw_sigma = nn.Parameter(torch.tensor(self._initial_scale(scale)), requires_grad=tune_scale)
+        self.register_buffer("lam", torch.tensor(self._initial(init or {})))
+        sigma = self._initial_scale(scale)
+        self.register_buffer("raw_sigma", torch.tensor([_inverse_softplus(s) for s in sigma]))
         self.register_buffer("baseline", torch.tensor(float("nan")))
+        held = [self.space.transform(name).held for name in names]
+        for name, bound in {
+            "_lowest": [min(low, u) for (low, _), u in zip(held, self.lam.tolist(), strict=True)],
+            "_highest": [max(high, u) for (_, high), u in zip(held, self.lam.tolist(), strict=True)],
+            "_raw_lowest": [_inverse_softplus(min(SMALLEST_SCALE, s)) for s in sigma],
+            "_raw_highest": [_inverse_softplus(max(LARGEST_SCALE, s)) for s in sigma],
+        }.items():
+            self.register_buffer(name, torch.tensor(bound), persistent=False)
+        kinds = {name: self.space.transform(name) for name in names}
+        self._uniform = [name for name, t in kinds.items() if isinstance(t, Bounded) and t.kind == "uniform"]
+        bounds = [kinds[name].ends for name in self._uniform]
+        self.register_buffer("_lower", torch.tensor([float(low) for low, _ in bounds]), persistent=False)
+        self.register_buffer("_width", torch.tensor([float(high - low) for low, high in bounds]), persistent=False)
+        columns = torch.tensor([self.index[name] for name in self._uniform], dtype=torch.long)
+        self.register_buffer("_columns", columns, persistent=False)
         for kind in ("per_batch", "direct"):
             mask = torch.tensor([name in getattr(self, kind) for name in names])
             self.register_buffer(f"_{kind}_mask", mask, persistent=False)
@@ -167,39 +182,64 @@ class Hyper(nn.Module):
             if name not in self.index:
                 raise SpaceError(f"init: {unknown_hyperparameter(name, self.index)}")
         middle = self.space.constrain(torch.zeros(len(self.space), dtype=torch.float64))
-        return self.space.unconstrain({name: init.get(name, float(middle[name])) for name in self.space.names})
+        start = {name: float(value) for name, value in middle.items()} | self.space.init | dict(init)
+        return self.space.unconstrain(start)
 
     def _initial_scale(self, scale: float | Mapping[str, float]) -> list[float]:
         if isinstance(scale, Mapping):
             for name in self._names("scale", list(scale)) ^ set(self.index):
                 raise SpaceError(f"scale: {name} is missing; give one number for all, or one for each name")
-        raw = []
+        result = []
         for name in self.space.names:
-            sigma = float(scale[name] if isinstance(scale, Mapping) else scale)
-            if not 0 < sigma < math.inf:
-                raise SpaceError(f"{name}: the perturbation scale is {sigma}; it must be positive and finite")
-            raw.append(sigma + math.log(-math.expm1(-sigma)))
-        return raw
+            given = scale[name] if isinstance(scale, Mapping) else scale
+            if isinstance(given, str) or not 0 < given < math.inf:
+                raise SpaceError(f"{name}: the perturbation scale is {given!r}; it must be positive and finite")
+            result.append(float(given))
+        return result
+
+    def constrain(self, u: Tensor) -> dict[str, Tensor]:
+        """r(u) by name, u ``(n,)`` or ``(batch, n)``; per-batch names have one value. All rates in one operation."""
+        result = {}
+        if self._uniform:
+            block = torch.addcmul(self._lower, torch.sigmoid(u[..., self._columns]), self._width)
+            result = dict(zip(self._uniform, block.unbind(-1), strict=True))
+        for name, k in self.index.items():
+            value = result[name] if name in result else self.space.transform(name).constrain(u[..., k])
+            result[name] = value[0] if value.dim() and name in self.per_batch else value
+        return result
 
     @property
     def sigma(self) -> Tensor:
         """σ > 0, ``(n,)``."""
         return F.softplus(self.raw_sigma)
 
-    def sample(self, batch_size: int | None = None) -> HyperSample:
-        """λ+ε with ε ~ N(0, diag σ²): one draw for each of ``batch_size`` examples, or one shared by all."""
+    def sample(self, batch_size: int | None = None, *, differentiable: bool = False) -> HyperSample:
+        """λ+ε with ε ~ N(0, diag σ²): one draw shared by all examples, or one for each of ``batch_size``.
+
+        With ``differentiable``, the sample's ``delta`` has a gradient with respect to its ``lam`` and ``sigma``.
+        """
         n = len(self.space)
-        noise = torch.randn((n,) if batch_size is None else (batch_size, n), device=self.lam.device)
+        noise = torch.randn((n,) if batch_size is None else (batch_size, n), device=self.lam.device).to(self.lam)
         if batch_size is not None and self.per_batch:
             noise = torch.where(self._per_batch_mask, noise[:1], noise)
-        drawn = torch.addcmul(self.lam, self.sigma, noise.to(self.lam.dtype))
-        if self.direct:
-            drawn = torch.where(self._direct_mask, drawn.detach(), drawn)
-        return HyperSample(self, drawn)
+        return self.sample_at(noise, differentiable=differentiable)
 
-    def mean(self) -> HyperSample:
+    def sample_at(self, noise: Tensor, *, differentiable: bool = False) -> HyperSample:
+        """The sample with ε = σ · noise, noise ``(n,)`` or ``(batch, n)``."""
+        if not differentiable:
+            with torch.no_grad():
+                return HyperSample(self, self.sigma * noise)
+        lam, raw = self.lam.detach().clone().requires_grad_(), self.raw_sigma.detach().clone()
+        raw.requires_grad_(self.tune_scale)
+        delta = torch.addcmul(lam - self.lam, F.softplus(raw), noise)
+        if self.direct:
+            delta = torch.where(self._direct_mask, delta.detach(), delta)
+        return HyperSample(self, delta, lam, raw)
+
+    def mean(self, *, differentiable: bool = False) -> HyperSample:
         """The deterministic λ, shared by all examples: what evaluation uses."""
-        return HyperSample(self, self.lam if torch.is_grad_enabled() else self.lam.detach())
+        lam = self.lam.detach().clone().requires_grad_() if differentiable else self.lam
+        return HyperSample(self, lam - self.lam, lam if differentiable else None, None)
 
     @property
     def current(self) -> HyperSample:
@@ -208,20 +248,17 @@ class Hyper(nn.Module):
 
     @contextmanager
     def using(self, sample: HyperSample) -> Iterator[HyperSample]:
-        """Makes ``sample`` the one that hyper layers and named regularisers read.
-
-        Under ``torch.no_grad`` a layer materialises Ŵ(λ) once for as long as the same sample is in use.
-        """
+        """Makes ``sample`` the one that named regularisers read."""
         before, self._active = self._active, sample
         try:
             yield sample
         finally:
             self._active = before
-            sample.materialized.clear()
 
-    def entropy(self) -> Tensor:
+    def entropy(self, raw_sigma: Tensor | None = None) -> Tensor:
         """H[p(ε|σ)] = Σ log(σ √(2πe))."""
-        return (self.sigma.log() + 0.5 * math.log(2 * math.pi * math.e)).sum()
+        sigma = self.sigma if raw_sigma is None else F.softplus(raw_sigma)
+        return (sigma.log() + 0.5 * math.log(2 * math.pi * math.e)).sum()
 
     def score(self, losses: Tensor, sample: HyperSample) -> Tensor:
         """A surrogate whose gradient is the score-function estimate of ∂E[F]/∂(λ, σ) for ``direct`` names.
@@ -235,9 +272,10 @@ class Hyper(nn.Module):
                 f"the loss has shape {tuple(losses.shape)}; with direct hyperparameters it must be a scalar, or "
                 f"hold one loss for each of the {sample.batch_size} examples"
             )
-        drawn = sample.unconstrained.detach()
-        z = (drawn - self.lam) / self.sigma
-        log_prob = torch.where(self._direct_mask, -0.5 * z.square() - self.sigma.log(), torch.zeros_like(z))
+        assert sample.lam is not None
+        sigma = self.sigma if sample.sigma is None else F.softplus(sample.sigma)
+        z = (sample.unconstrained - sample.lam) / sigma
+        log_prob = torch.where(self._direct_mask, -0.5 * z.square() - sigma.log(), torch.zeros_like(z))
         losses = losses.detach()
         mean = losses.mean()
         advantage = torch.where(self.baseline.isnan(), torch.zeros_like(mean), mean - self.baseline)
@@ -251,30 +289,84 @@ class Hyper(nn.Module):
         others = (losses.sum() - losses) / (len(losses) - 1)
         return advantage * shared + ((losses - others) * own).mean()
 
+    @torch.no_grad()
+    def hold(self) -> None:
+        """Keeps λ and σ where r and the draws still respond to them."""
+        self.lam.clamp_(self._lowest, self._highest)
+        self.raw_sigma.clamp_(self._raw_lowest, self._raw_highest)
+
     def values_now(self) -> dict[str, float | int]:
         """r(λ) as plain Python numbers, by name."""
-        with torch.no_grad():
-            constrained = self.space.constrain((self.lam + self.origin).cpu().double())
-        return self.space.native({name: float(v) for name, v in constrained.items()})
+        constrained = self.space.constrain(self.lam.detach().cpu().double())
+        return self.space.native({name: cast(float, v.tolist()) for name, v in constrained.items()})
 
     def scales_now(self) -> dict[str, float]:
         """σ as plain Python numbers, by name."""
         return dict(zip(self.space.names, self.sigma.detach().cpu().tolist(), strict=True))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Hyper:
+        """Moves in place, so that optimizers of λ and σ stay valid; half precision is not for λ."""
+        for buffer in self._buffers.values():
+            assert buffer is not None
+            moved = fn(buffer)
+            narrow = moved.is_floating_point() and moved.dtype not in (torch.float32, torch.float64)
+            buffer.data = buffer.data.to(moved.device) if narrow else moved
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """One entry per name, so that a space in another order loads the right values."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for key in ("lam", "raw_sigma"):
+            column = destination.pop(f"{prefix}{key}")
+            for name, k in self.index.items():
+                destination[f"{prefix}{key}/{name}"] = column[k]
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        saved = state_dict.get(f"{prefix}_extra_state")
+        if saved is not None:
+            self._check_space(saved["space"])
+        state_dict = dict(state_dict)
+        for key in ("lam", "raw_sigma"):
+            columns = [state_dict.pop(f"{prefix}{key}/{name}", None) for name in self.space.names]
+            if all(column is not None for column in columns):
+                state_dict[f"{prefix}{key}"] = torch.stack(cast("list[Tensor]", columns))
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+
     def get_extra_state(self) -> dict[str, Any]:
+        """The space that λ belongs to."""
         return {"space": self.space.to_json()}
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
-        ours, theirs = self.space.to_json(), state["space"]
-        for name in [*ours, *theirs]:
-            if ours.get(name) != theirs.get(name):
+        """Checks that the saved λ belongs to this space."""
+        self._check_space(state["space"])
+
+    def _check_space(self, saved: Mapping[str, Any]) -> None:
+        own = self.space.to_json()
+        for name in [*own, *saved]:
+            if own.get(name) != saved.get(name):
                 raise SpaceError(
-                    f"{name}: the saved state has {theirs.get(name, 'no such hyperparameter')}, "
-                    f"this space has {ours.get(name, 'no such hyperparameter')}"
+                    f"{name}: the saved state has {saved.get(name, 'no such hyperparameter')}, "
+                    f"this space has {own.get(name, 'no such hyperparameter')}"
                 )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_active": None}
 
     def extra_repr(self) -> str:
+        """The current values."""
         return ", ".join(f"{name}={value:.4g}" for name, value in self.values_now().items())
+
+
+def _inverse_softplus(y: float) -> float:
+    return y + math.log(-math.expm1(-y))

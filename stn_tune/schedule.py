@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from stn_tune.atomic import write_atomic
-from stn_tune.checkpoint import STATE_FILE, ours, read
+from stn_tune.checkpoint import STATE_FILE, read
 from stn_tune.errors import ScheduleError, SpaceError, unknown_hyperparameter
 from stn_tune.space import HyperSpace
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMAT = "stn_tune.schedule"
+HISTORY = "stn_tune.history"
 VERSION = 1
 
 
@@ -68,36 +70,21 @@ class Schedule:
                     raise ScheduleError(f"{error} (at step {step})") from None
 
     @classmethod
-    def from_history(
-        cls,
-        space: HyperSpace,
-        steps: Sequence[int],
-        lam: Sequence[Sequence[float]],
-        sigma: Sequence[Sequence[float]],
-        total_steps: int,
-    ) -> Schedule:
-        """From rows of unconstrained λ and σ, one per update."""
-        constrained = space.constrain(torch.tensor(lam, dtype=torch.float64))
-        values = {name: [space.transform(name).native(v) for v in c.tolist()] for name, c in constrained.items()}
-        scales = dict(zip(space.names, map(list, zip(*sigma, strict=True)), strict=True))
-        return cls(space, steps, values, scales, total_steps)
-
-    @classmethod
     def from_result(cls, result: Any, space: HyperSpace | Mapping[str, Any] | None = None) -> Schedule:
         """What a Tune trial found: ``Schedule.from_result(results.get_best_result())``.
 
-        Every update, where the trial left a checkpoint (of the moment it was written; in a loop of your own,
-        ``SelfTuner.state_dict()`` saved as ``state.pt``); else one entry per reported iteration, in ``space``, or in
-        unbounded domains where none is given.
+        Every update, where the trial left a checkpoint with a ``"schedule"`` (that of our trainables; in a loop of your
+        own, ``SelfTuner.state_dict()`` saved as ``state.pt``); else one entry per reported iteration, in ``space``, or
+        in unbounded domains where none is given.
         """
-        trainer: Mapping[str, Any] = {}
         if result.checkpoint is not None:
             with result.checkpoint.as_directory() as folder:
-                trainer = _trainer_state(folder, result)
-        if trainer:
-            found = HyperSpace.from_json(trainer["hyper"]["_extra_state"]["space"])
-            steps, lam, sigma = (trainer["history"][key].tolist() for key in ("steps", "lam", "sigma"))
-            return cls.from_history(found, steps, lam, sigma, int(trainer["step"]))
+                path = Path(folder, STATE_FILE)
+                state = read(path) if path.exists() else None
+            if isinstance(state, dict) and History.is_state(state.get("schedule")):
+                return History.from_state(state["schedule"]).schedule()
+            if isinstance(state, dict) and "schedule" in state:
+                raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
         frame = result.metrics_dataframe
         names = [
             c.removeprefix("scale/") for c in (frame.columns if frame is not None else ()) if c.startswith("scale/")
@@ -228,18 +215,70 @@ class Schedule:
         return ax
 
 
-def _trainer_state(folder: str, result: Any) -> Mapping[str, Any]:
-    """A :class:`SelfTuner`'s state in a checkpoint, in one of our trainables' or by itself; empty where there is none.
+class History:
+    """λ and σ after every update of a run, as tensors on their device until somebody asks."""
 
-    A file of that name may also be the user's own.
-    """
-    path = Path(folder, STATE_FILE)
-    state = read(path) if path.exists() else None
-    if not isinstance(state, dict):
-        return {}
-    if isinstance(state.get("trainer"), dict) and "version" in state:
-        trainer: Mapping[str, Any] = ours(state, path)["trainer"]
-        if "history" not in trainer:
-            raise ScheduleError(f"{result.path}: this trial was not self-tuned, so it has no schedule")
-        return trainer
-    return state if {"step", "model", "hyper", "history"} <= set(state) else {}
+    def __init__(self, space: HyperSpace):
+        self.space = space
+        self.steps: list[int] = []
+        self.total_steps = 0
+        self._rows: list[Tensor] = []
+
+    def record(self, step: int, lam: Tensor, sigma: Tensor) -> None:
+        """λ and σ when ``step`` weight steps had been done; the last of several updates in one step stays."""
+        if self.steps and self.steps[-1] == step:
+            self.steps.pop(), self._rows.pop()
+        self.steps.append(step)
+        self._rows.append(torch.stack([lam, sigma]).detach())
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def _columns(self) -> Tensor:
+        """``(updates, 2, n)``; what was fetched once stays on the CPU."""
+        if self._rows:
+            self._rows = list(torch.stack(self._rows).double().cpu())
+        return torch.stack(self._rows) if self._rows else torch.zeros(0, 2, len(self.space), dtype=torch.float64)
+
+    def schedule(self) -> Schedule:
+        """The values in the domain."""
+        lam, sigma = self._columns().unbind(1)
+        values = {
+            name: [self.space.transform(name).native(v) for v in column.tolist()]
+            for name, column in self.space.constrain(lam).items()
+        }
+        scales = dict(zip(self.space.names, sigma.t().tolist(), strict=True))
+        return Schedule(self.space, self.steps, values, scales, max(self.total_steps, self.steps[-1]))
+
+    def reordered(self, space: HyperSpace) -> History:
+        """The same values for the same hyperparameters in another order."""
+        columns = torch.tensor([self.space.names.index(name) for name in space.names])
+        self._rows = [row[:, columns] for row in self._rows]
+        self.space = space
+        return self
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+        lam, sigma = self._columns().unbind(1)
+        return {
+            "format": HISTORY,
+            "space": self.space.to_json(),
+            "steps": torch.tensor(self.steps),
+            "lam": lam.clone(),
+            "sigma": sigma.clone(),
+            "total_steps": self.total_steps,
+        }
+
+    @staticmethod
+    def is_state(data: Any) -> bool:
+        """Whether :meth:`state_dict` wrote it."""
+        return isinstance(data, Mapping) and data.get("format") == HISTORY
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> History:
+        """What :meth:`state_dict` gave."""
+        history = cls(HyperSpace.from_json(state["space"]))
+        history.steps = state["steps"].tolist()
+        history.total_steps = int(state["total_steps"])
+        history._rows = list(torch.stack([state["lam"], state["sigma"]], 1))
+        return history

@@ -51,9 +51,14 @@ def _domains() -> ModuleType:
 
 
 class HyperSpace(Mapping[str, Any]):
-    """Named domains in a fixed order: column i of an unconstrained tensor u belongs to ``names[i]``."""
+    """Named domains in a fixed order: column i of an unconstrained tensor u belongs to ``names[i]``.
 
-    def __init__(self, domains: Mapping[str, Domain] | Iterable[tuple[str, Domain]]) -> None:
+    ``init`` are initial values by name, for whoever is not given any others.
+    """
+
+    def __init__(
+        self, domains: Mapping[str, Domain] | Iterable[tuple[str, Domain]], init: Mapping[str, float] | None = None
+    ) -> None:
         self._domains: dict[str, Domain] = {}
         self._transforms: dict[str, Transform] = {}
         for name, domain in domains.items() if isinstance(domains, Mapping) else domains:
@@ -66,6 +71,9 @@ class HyperSpace(Mapping[str, Any]):
         if not self._domains:
             raise SpaceError("the space is empty: give it at least one domain")
         self.names = tuple(self._domains)
+        self.init = dict(init or {})
+        for name, value in self.init.items():
+            self.check(name, value)
 
     def __getitem__(self, name: str) -> Domain:
         return self._domains[name]

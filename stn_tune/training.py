@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import LBFGS, Optimizer
 
 from stn_tune import rng
 from stn_tune.errors import NonFiniteError
@@ -21,12 +22,18 @@ LossFn = Callable[[nn.Module, Batch, Mapping[str, Value]], Tensor]
 
 
 def batch_size(batch: Batch) -> int:
-    """The length of the first tensor found in a batch of nested tuples, lists and mappings."""
+    """The length of the first tensor found in a batch of nested tuples, lists and mappings.
+
+    A list of single pictures, ``[(3, 32, 32), …]``, has as many examples as pictures.
+    """
     if isinstance(batch, Tensor) and batch.dim():
         return batch.shape[0]
-    if isinstance(batch, Mapping):
-        batch = list(batch.values())
+    if isinstance(batch, Mapping) or hasattr(batch, "keys"):
+        batch = [batch[key] for key in batch.keys()]  # noqa: SIM118  # BatchEncoding and its like
     if isinstance(batch, Sequence) and not isinstance(batch, str):
+        pictures = [part for part in batch if isinstance(part, Tensor) and part.dim() == 3]
+        if isinstance(batch, list) and len(pictures) == len(batch) > 1 and len({p.shape[0] for p in pictures}) == 1:
+            return len(batch)
         for part in batch:
             try:
                 return batch_size(part)
@@ -35,32 +42,68 @@ def batch_size(batch: Batch) -> int:
     raise TypeError(f"cannot tell the batch size of a {type(batch).__name__}; pass batch_size=... to SelfTuner")
 
 
-def moved_by(optimizer: Optimizer) -> set[int]:
-    """The ``id`` of every parameter that ``optimizer`` moves."""
-    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+def checked_loss(loss: Any) -> Tensor:
+    """``loss``, if it is a tensor."""
+    if isinstance(loss, Tensor):
+        return loss
+    what = "None: it must return the loss" if loss is None else f"a {type(loss).__name__}"
+    inside = ""
+    if isinstance(loss, Mapping) and isinstance(loss.get("loss"), Tensor):
+        inside = '; return its ["loss"]'
+    elif isinstance(loss, (tuple, list)) and loss and isinstance(loss[0], Tensor):
+        inside = "; return its first element"
+    raise TypeError(f"the loss function returned {what}, not a tensor (a scalar, or one loss per example){inside}")
+
+
+def moved_by(*optimizers: Optimizer) -> set[int]:
+    """The ``id`` of every parameter that ``optimizers`` move."""
+    return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
 
 
 class Trainer(ABC):
-    """A model, the optimizer of its weights, and steps that are applied whole or not at all."""
+    """A model, the optimizers of its weights, and steps that are applied whole or not at all."""
 
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         clip: float | None,
         batch_size: Callable[[Batch], int],
     ):
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip}; it must be positive, or None for no clipping")
-        if not model.training:
-            raise ValueError(f"{type(model).__name__} is in eval mode, where nothing regularises: call model.train()")
+        self.optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+        if not self.optimizers:
+            raise ValueError("optimizer is empty; give at least one optimizer of the weights")
+        for one in self.optimizers:
+            if isinstance(one, LBFGS):
+                raise TypeError(
+                    "LBFGS evaluates the loss several times in a step, which a draw per step does not allow"
+                )
         self.model = model
-        self.optimizer = optimizer
+        self._require_training()
         self.clip = clip
         self.batch_size = batch_size
-        self.step = 0
-        moved = moved_by(optimizer)
-        self._parameters = {name: p for name, p in model.named_parameters() if id(p) in moved}
+        self.weight_steps = 0
+        """How many weight steps have been applied."""
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer of the weights; the first, where there are several."""
+        return self.optimizers[0]
+
+    @property
+    def _parameters(self) -> dict[str, Tensor]:
+        """What the optimizers move, by name; what is not the model's is named by its place."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        moved = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+        return {names.get(id(p), f"parameter {k} of the optimizer"): p for k, p in enumerate(moved)}
+
+    def _require_training(self) -> None:
+        if not self.model.training:
+            raise ValueError(
+                f"{type(self.model).__name__} is in eval mode, where nothing regularises: call model.train()"
+            )
 
     @abstractmethod
     def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
@@ -81,40 +124,60 @@ class Trainer(ABC):
 
     def evaluate(self, loss_fn: LossFn, batches: Iterable[Batch]) -> float:
         """The mean loss over batches, each weighted by its number of examples."""
-        total, count = torch.zeros(()), 0
+        total, count = None, 0
         with self.evaluation() as hp:
             for batch in batches:
                 size = self.batch_size(batch)
-                total = total + loss_fn(self.model, batch, hp).mean().double() * size
+                loss = checked_loss(loss_fn(self.model, batch, hp)).mean().double() * size
+                total = loss if total is None else total + loss
                 count += size
-        if not count:
+        if total is None:
             raise ValueError("there are no batches to evaluate")
         return float(total / count)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training continues from, bit for bit; ``torch.load`` reads it with weights_only=True."""
         return {
-            "step": self.step,
+            "step": self.weight_steps,
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": [optimizer.state_dict() for optimizer in self.optimizers],
             "rng": rng.get_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from what :meth:`state_dict` gave; if it does not fit, nothing is changed."""
+        before = copy.deepcopy(self.state_dict())
+        try:
+            self._load(state)
+        except BaseException:
+            self._load(before)
+            raise
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        if len(state["optimizer"]) != len(self.optimizers):
+            raise ValueError(
+                f"the saved state has {len(state['optimizer'])} optimizers, here are {len(self.optimizers)}"
+            )
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step = int(state["step"])
+        for optimizer, saved in zip(self.optimizers, state["optimizer"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.weight_steps = int(state["step"])
         rng.set_state(state["rng"])
 
     def _weight_step(self, loss_fn: LossFn, batch: Batch, hp: Mapping[str, Value]) -> Tensor:
-        with self._unharmed():
-            loss = loss_fn(self.model, batch, hp).mean()
-            self.optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward([loss])
-            self._check("training loss", loss, "gradient", self._parameters, self.clip)
-            self.optimizer.step()
-        self.step += 1
-        return loss.detach()
+        """Forward, backward and check; :meth:`_apply` does the rest."""
+        loss = checked_loss(loss_fn(self.model, batch, hp)).mean()
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward([loss])
+        return loss
+
+    def _apply(self, loss: Tensor) -> None:
+        """Checks, clips and moves the weights."""
+        self._check("training loss", loss, "gradient", self._parameters, self.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.weight_steps += 1
 
     def _check(
         self,
@@ -133,7 +196,7 @@ class Trainer(ABC):
             grads[name] = grads[name].coalesce().values()
         norm = nn.utils.get_total_norm(list(grads.values())) if grads else torch.zeros_like(loss)
         if not torch.isfinite(torch.stack([loss.detach().to(norm), norm])).all():
-            where = f"at step {self.step}"
+            where = f"at step {self.weight_steps}"
             if not torch.isfinite(loss):
                 raise NonFiniteError(f"the {loss_name} is {loss.item()} {where}; the step was not applied")
             bad = next((n for n, g in grads.items() if not torch.isfinite(g).all()), "all parameters together")
@@ -141,24 +204,17 @@ class Trainer(ABC):
         if clip is not None:
             nn.utils.clip_grads_with_norm_(list(parameters.values()), clip, norm)
 
-    def _stateful(self) -> list[nn.Module]:
-        """Modules whose buffers a forward pass may change."""
-        return [self.model]
-
-    def _optimizers(self) -> list[Optimizer]:
-        return [self.optimizer]
-
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
         """Puts back what a forward pass may have changed (running statistics) if the step fails."""
-        before = [(b, b.clone()) for module in self._stateful() for b in module.buffers()]
+        before = [(b, b.clone()) for b in self.model.buffers()]
         try:
             yield
         except BaseException:
             with torch.no_grad():
-                for buffer, copy in before:
-                    buffer.copy_(copy)
-            for optimizer in self._optimizers():
+                for buffer, saved in before:
+                    buffer.copy_(saved)
+            for optimizer in self.optimizers:
                 optimizer.zero_grad(set_to_none=True)
             raise
 
@@ -176,14 +232,24 @@ def mean_loss(losses: Iterable[Tensor]) -> float:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode; every module's own mode is put back afterwards."""
-    training = [module for module in model.modules() if module.training]
+    """Eval mode; every module's own mode is put back afterwards, through its own ``train``."""
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
         yield
     finally:
-        for module in training:
-            module.training = True
+        _restore(model, modes)
+
+
+def _restore(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
+    """Modules may do something when their mode changes (merge weights), so ``train`` is called and not bypassed."""
+    mode = modes[module]
+    if all(modes.get(inner, mode) == mode for inner in module.modules()):
+        module.train(mode)
+        return
+    module.training = mode
+    for child in module.children():
+        _restore(child, modes)
 
 
 @contextmanager

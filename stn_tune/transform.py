@@ -34,6 +34,8 @@ Number = int | float
 LARGEST, SMALLEST = 1e30, 1e-30  # leaves float32 room for r(u) and its gradient
 RESOLUTION = 2.0**-22  # four float32 steps, relative to a number's size
 MOST_VALUES = 2**20
+NEGLIGIBLE = 1e-3
+"""The fraction of a domain next to an end where λ is held: r hardly changes there, and λ would run away."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Transform(ABC):
     @property
     def ends(self) -> tuple[Number, Number]:
         """What a continuous r(u) must not leave."""
+        return -math.inf, math.inf
+
+    @property
+    def held(self) -> tuple[float, float]:
+        """Between which u an optimizer may move: beyond, r stands still."""
         return -math.inf, math.inf
 
     def constrain(self, u: Tensor) -> Tensor:
@@ -121,6 +128,10 @@ class Bounded(Transform):
     def ends(self) -> tuple[Number, Number]:
         return self.lower, self.upper
 
+    @property
+    def held(self) -> tuple[float, float]:
+        return -_logit(1 - NEGLIGIBLE), _logit(1 - NEGLIGIBLE)
+
     def _map(self, u: Tensor) -> Tensor:
         s = torch.sigmoid(u)
         if self.kind == "uniform":
@@ -148,6 +159,10 @@ class HalfLine(Transform):
     @property
     def ends(self) -> tuple[Number, Number]:
         return math.nextafter(self.low, math.inf), math.inf
+
+    @property
+    def held(self) -> tuple[float, float]:
+        return math.log(math.expm1(NEGLIGIBLE)), math.inf
 
     def _map(self, u: Tensor) -> Tensor:
         return float(self.low) + float(self.scale) * F.softplus(u)
@@ -234,6 +249,14 @@ class Grid(Transform):
         times, over = self._ratio
         return k * times if self._whole else k * times / over
 
+    @property
+    def held(self) -> tuple[float, float]:
+        if not self._log:
+            return _inside_last_cells(len(self._grid))
+        low, high = self._grid[0] - 0.5, self._grid[-1] + 0.5
+        width = math.log(high / low)
+        return -_logit(1 - math.log((low + 1) / low) / 4 / width), _logit(1 - math.log(high / (high - 1)) / 4 / width)
+
     def _map(self, u: Tensor) -> Tensor:
         first, last = self._grid[0], self._grid[-1]
         if self._log:
@@ -276,6 +299,10 @@ class Choice(Transform):
         self._require_numbers(*self.categories)
         for a, b in pairs:
             self._require_resolved("the gap", abs(b - a), a, b)
+
+    @property
+    def held(self) -> tuple[float, float]:
+        return _inside_last_cells(len(self.categories))
 
     def _map(self, u: Tensor) -> Tensor:
         table = torch.tensor([float(x) for x in self.categories], dtype=u.dtype, device=u.device)
@@ -334,6 +361,15 @@ def _inward(low: Number, high: Number, dtype: torch.dtype) -> tuple[float, float
 def _cell(u: Tensor, n: int) -> Tensor:
     """floor(n sigmoid(u)): which of n equal cells of (0, 1) sigmoid(u) is in, from 0 to n - 1."""
     return (n * torch.sigmoid(u)).floor().clamp(max=n - 1)
+
+
+def _inside_last_cells(n: int) -> tuple[float, float]:
+    """The u a quarter of a cell away from the ends of (0, 1)."""
+    return -_logit(1 - 0.25 / n), _logit(1 - 0.25 / n)
+
+
+def _logit(p: float) -> float:
+    return math.log(p / (1 - p))
 
 
 def _grid_index(scaled: float, inwards: Callable[[float], int]) -> int:

@@ -34,11 +34,15 @@ class FixedTrainer(Trainer):
 
     def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
         if self.schedule is not None:
-            self.source.set(self.schedule(self.step))
-        return self._weight_step(loss_fn, batch, self.source.current)
+            self.source.set(self.schedule(self.weight_steps))
+        self._require_training()
+        with self._unharmed():
+            loss = self._weight_step(loss_fn, batch, self.source.current)
+            self._apply(loss)
+        return loss.detach()
 
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None = None) -> float:
-        first = self.step == 0
+        first = self.weight_steps == 0
         loss = mean_loss(self.train_step(loss_fn, batch) for batch in train)
         if first and self.schedule is not None:
             unread = [name for name in self.schedule(0) if name not in self.source.current.read]

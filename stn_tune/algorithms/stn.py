@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -11,39 +12,61 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from stn_tune.errors import UnusedError, unknown
+from stn_tune.errors import ConversionError, UnusedError, unknown
 from stn_tune.hyper import Hyper, HyperSample
-from stn_tune.nn.per_example.lstm import LSTM
-from stn_tune.nn.response import HyperLayer
-from stn_tune.schedule import Schedule
-from stn_tune.training import Batch, LossFn, Trainer, batch_size, evaluating, frozen, mean_loss, moved_by
+from stn_tune.nn.lstm import LSTM
+from stn_tune.nn.response import SelfTuning, self_tuning_of
+from stn_tune.schedule import History, Schedule
+from stn_tune.training import (
+    Batch,
+    LossFn,
+    Trainer,
+    batch_size,
+    checked_loss,
+    evaluating,
+    frozen,
+    mean_loss,
+    moved_by,
+)
+from stn_tune.transform import is_number
 
-Draw = Literal["example", "batch", "mean"]
-"""How λ+ε is drawn in a step: for each example, once for the batch, or not at all (ε = 0)."""
+Draw = Literal["batch", "example", "mean"]
+"""How λ+ε is drawn in a step: once for the batch, for each example, or not at all (ε = 0)."""
 
 
 class SelfTuner(Trainer):
     """Alternates weight steps on training batches and hyperparameter steps on validation batches.
 
     Args:
-        model: a model converted by :func:`stn_tune.self_tune`.
-        hyper: the hyperparameters it was converted with; moved to the model's device.
-        optimizer: moves the weights (elementary and hyper), built after the conversion.
+        model: a model that went through :func:`stn_tune.self_tune`.
+        hyper: the hyperparameters it was given there.
+        optimizer: moves the weights and their responses, built after ``self_tune``; or several optimizers.
         hyper_optimizer, scale_optimizer: move λ and σ; Adam with learning rate ``hyper_lr`` when not given.
         train_steps, valid_steps: T_train and T_valid, used by :meth:`epoch`.
         warmup_steps: weight steps before λ and σ first move; :meth:`valid_step` does nothing until then.
         entropy_weight: τ in F − τ H (Section 3.4); acts only where σ is tuned.
         clip: maximum norm of the weights' gradient.
-        train_draw, valid_draw: how λ+ε is drawn. The default for hyperparameter steps is one ε per example where σ
-            is tuned, and none where it is fixed: then the shared weights Ŵ(λ) are materialised once.
+        draw: how λ+ε is drawn in weight steps: once per "batch", per "example" (the paper's listing, for layers that
+            have Eq. 10), or not at all ("mean").
+        valid_draw: the same in hyperparameter steps; by default ``draw`` where σ is tuned, else "mean".
         batch_size: ``batch -> int``, where the first tensor's leading dimension is not it.
+
+    A loop of your own does the same in pieces::
+
+        with tuner.training(batch) as hp:       # λ+ε in force, for forward and backward
+            loss_fn(model, batch, hp).backward()
+        optimizer.step(); optimizer.zero_grad()
+
+        with tuner.tuning(valid_batch) as hp:   # eval mode, weights frozen
+            tuner.backward(loss_fn(model, valid_batch, hp))
+        tuner.step()                            # λ and σ move
     """
 
     def __init__(
         self,
         model: nn.Module,
         hyper: Hyper,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         hyper_optimizer: Optimizer | None = None,
         scale_optimizer: Optimizer | None = None,
         *,
@@ -53,7 +76,7 @@ class SelfTuner(Trainer):
         warmup_steps: int = 0,
         entropy_weight: float = 0.001,
         clip: float | None = None,
-        train_draw: Draw = "example",
+        draw: Draw = "batch",
         valid_draw: Draw | None = None,
         batch_size: Callable[[Batch], int] = batch_size,
     ):
@@ -63,73 +86,114 @@ class SelfTuner(Trainer):
             valid_steps=valid_steps,
             warmup_steps=warmup_steps,
             entropy_weight=entropy_weight,
-            train_draw=train_draw,
+            hyper_lr=hyper_lr,
+            draw=draw,
             valid_draw=valid_draw,
         )
-        _check_conversion(model, hyper, optimizer)
+        self._tuning = _checked_tuning(model, hyper, self.optimizers)
         _check_optimizers(hyper, hyper_optimizer, scale_optimizer)
-        self.hyper = hyper.to(next(model.parameters()).device)
+        self.hyper = hyper
         self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=hyper_lr)
         self.scale_optimizer = scale_optimizer or Adam([hyper.raw_sigma], lr=hyper_lr)
         self.train_steps, self.valid_steps, self.warmup_steps = train_steps, valid_steps, warmup_steps
         self.entropy_weight = entropy_weight
-        self.train_draw: Draw = train_draw
-        self.valid_draw: Draw = valid_draw or ("example" if hyper.tune_scale or hyper.direct else "mean")
+        self.draw: Draw = draw
+        follow: Draw = draw if draw != "mean" else "batch"
+        self.valid_draw: Draw = valid_draw or (follow if hyper.tune_scale or hyper.direct else "mean")
         if hyper.direct and self.valid_draw == "mean":
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
-        self._plain_rnn = any(
-            isinstance(layer, nn.RNNBase) and not isinstance(layer, (HyperLayer, LSTM)) for layer in model.modules()
-        )
+        self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
         self._read: set[str] = set()
-        self._history: list[tuple[int, list[float], list[float]]] = []
+        self._checked = False
+        self._sample: HyperSample | None = None
+        self._history = History(hyper.space)
+        self._record()
+
+    @contextmanager
+    def training(self, batch: Batch) -> Iterator[HyperSample]:
+        """λ+ε in force for a forward pass on a training batch, its backward pass and its recomputation."""
+        self._require_training()
+        sample = self._drawn(self.draw, batch, differentiable=False)
+        with self._tuning.applied(sample):
+            yield sample
+        self._read |= sample.read
+
+    @contextmanager
+    def tuning(self, batch: Batch) -> Iterator[HyperSample]:
+        """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards."""
+        with evaluating(self.model), frozen(self.model), self._differentiable():
+            sample = self._drawn(self.valid_draw, batch, differentiable=True)
+            self._sample = sample
+            try:
+                with self._tuning.applied(sample):
+                    yield sample
+            finally:
+                self._sample = None
+
+    def backward(self, losses: Tensor) -> Tensor:
+        """The gradient of F(λ+ε, ŵ(λ+ε)) − τ H[p(ε|σ)] with respect to λ and σ; returns the mean loss.
+
+        Gradients add up until :meth:`step`.
+        """
+        sample, hyper = self._sample, self.hyper
+        if sample is None or sample.lam is None:
+            raise RuntimeError("backward belongs inside `with tuner.tuning(batch)`, before its end")
+        losses = checked_loss(losses)
+        self._check_read(sample)
+        loss = losses.mean()
+        if not losses.requires_grad:
+            raise ValueError(
+                "the validation loss does not depend on λ: it was computed without gradients (torch.no_grad, "
+                "set_grad_enabled(model.training), .item()), or past the model's parameters"
+            )
+        objective = loss + hyper.score(losses, sample) if hyper.direct else loss
+        wanted = [sample.lam]
+        if hyper.tune_scale and sample.sigma is not None:
+            wanted.append(sample.sigma)
+            if self.entropy_weight:
+                objective = objective - self.entropy_weight * hyper.entropy(sample.sigma)
+        found = torch.autograd.grad(objective, wanted, allow_unused=True)
+        if found[0] is None:
+            raise ValueError("the validation loss does not depend on λ: no parameter that responds took part in it")
+        for own, gradient in zip((hyper.lam, hyper.raw_sigma), found, strict=False):
+            if gradient is not None:
+                own.grad = gradient if own.grad is None else own.grad + gradient
+        return loss.detach()
+
+    def step(self) -> None:
+        """Moves λ and σ by the gradients of :meth:`backward`, and the weights to where they respond to at the new λ."""
+        hyper = self.hyper
+        if hyper.lam.grad is None:
+            raise RuntimeError("step without a gradient: call tuner.backward(loss) inside `with tuner.tuning(batch)`")
+        before = hyper.lam.clone()
+        self.hyper_optimizer.step()
+        if hyper.tune_scale:
+            self.scale_optimizer.step()
+        hyper.lam.grad = hyper.raw_sigma.grad = None
+        hyper.hold()
+        self._tuning.absorb(hyper.lam - before)
         self._record()
 
     def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
         """One weight step: φ ← φ − α₁ ∂f(λ+ε, ŵ_φ(λ+ε))/∂φ. Returns the loss."""
-        with torch.no_grad():
-            sample = self._sample(self.train_draw, batch)
-        with self.hyper.using(sample):
-            loss = self._weight_step(loss_fn, batch, sample)
-        self._read |= sample.read
-        return loss
-
-    def valid_step(self, loss_fn: LossFn, batch: Batch) -> Tensor | None:
-        """One hyperparameter step on F(λ+ε, ŵ_φ(λ+ε)) − τ H[p(ε|σ)]; ``None`` during warm-up.
-
-        The model is in eval mode, the weights are frozen and get no gradient.
-        """
-        if self.step < self.warmup_steps:
-            return None
-        hyper = self.hyper
-        with self._unharmed(), evaluating(self.model), frozen(self.model), self._differentiable():
-            sample = self._sample(self.valid_draw, batch)
-            with hyper.using(sample):
-                losses = loss_fn(self.model, batch, sample)
-            self._check_read(sample)
-            loss = losses.mean()
-            objective = loss + hyper.score(losses, sample) if hyper.direct else loss
-            if hyper.tune_scale and self.entropy_weight:
-                objective = objective - self.entropy_weight * hyper.entropy()
-            for optimizer in (self.hyper_optimizer, self.scale_optimizer):
-                optimizer.zero_grad(set_to_none=True)
-            torch.autograd.backward([objective])
-            moved = {"λ": hyper.lam} | ({"σ": hyper.raw_sigma} if hyper.tune_scale else {})
-            self._check("validation loss", loss, "hyperparameter gradient", moved, None)
-            self.hyper_optimizer.step()
-            if hyper.tune_scale:
-                self.scale_optimizer.step()
-        self._record()
+        with self._unharmed():
+            with self.training(batch) as sample:
+                loss = self._weight_step(loss_fn, batch, sample)
+            self._check_responses()
+            self._apply(loss)
         return loss.detach()
 
-    @contextmanager
-    def _differentiable(self) -> Iterator[None]:
-        """cuDNN does not differentiate a plain RNN, left out of the conversion, in eval mode: torch itself does."""
-        before = torch.backends.cudnn.enabled
-        torch.backends.cudnn.enabled = before and not self._plain_rnn
-        try:
-            yield
-        finally:
-            torch.backends.cudnn.enabled = before
+    def valid_step(self, loss_fn: LossFn, batch: Batch) -> Tensor | None:
+        """One hyperparameter step; ``None`` during warm-up."""
+        if self.weight_steps < self.warmup_steps:
+            return None
+        with self._unharmed():
+            with self.tuning(batch) as sample:
+                loss = self.backward(loss_fn(self.model, batch, sample))
+            moved = {"λ": self.hyper.lam} | ({"σ": self.hyper.raw_sigma} if self.hyper.tune_scale else {})
+            self._check("validation loss", loss, "hyperparameter gradient", moved, None)
+            self.step()
+        return loss
 
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None) -> float:
         """Algorithm 1 over one pass of the training batches; returns their mean loss.
@@ -141,82 +205,146 @@ class SelfTuner(Trainer):
         def losses() -> Iterator[Tensor]:
             for batch in train:
                 yield self.train_step(loss_fn, batch)
-                if valid is not None and self.step % self.train_steps == 0 and self.step >= self.warmup_steps:
-                    for _ in range(self.valid_steps):
-                        self.valid_step(loss_fn, next(valid))
+                if valid is not None and self.weight_steps % self.train_steps == 0:
+                    for _ in range(self.valid_steps if self.weight_steps >= self.warmup_steps else 0):
+                        self.valid_step(loss_fn, _next(valid))
 
         return mean_loss(losses())
 
     @contextmanager
     def evaluation(self) -> Iterator[HyperSample]:
-        """Eval mode at the deterministic λ, without gradients, each Ŵ(λ) materialised once: F(λ, ŵ(λ))."""
-        with torch.no_grad(), evaluating(self.model), self.hyper.using(self.hyper.mean()) as sample:
-            yield sample
+        """Eval mode at the deterministic λ, without gradients: F(λ, ŵ(λ)), the plain model."""
+        with torch.no_grad(), evaluating(self.model):
+            yield self.hyper.mean()
 
     def metrics(self) -> dict[str, float]:
         """``step``, hp/<name> and scale/<name>, as reported to Tune."""
-        values: dict[str, float] = {"step": self.step}
+        self._tuning.settle()
+        values: dict[str, float] = {"step": self.weight_steps}
         values |= {f"hp/{name}": value for name, value in self.hyper.values_now().items()}
         return values | {f"scale/{name}": value for name, value in self.hyper.scales_now().items()}
 
     @property
     def schedule(self) -> Schedule:
         """The initial values and those after every hyperparameter update."""
-        steps, lam, sigma = zip(*self._history, strict=True)
-        return Schedule.from_history(self.hyper.space, steps, lam, sigma, self.step)
+        self._history.total_steps = self.weight_steps
+        return self._history.schedule()
 
     def state_dict(self) -> dict[str, Any]:
-        steps, lam, sigma = zip(*self._history, strict=True)
+        """Everything that training continues from, bit for bit; ``torch.load`` reads it with weights_only=True."""
+        self._history.total_steps = self.weight_steps
         return super().state_dict() | {
-            "hyper": self.hyper.state_dict(),
             "hyper_optimizer": self.hyper_optimizer.state_dict(),
             "scale_optimizer": self.scale_optimizer.state_dict(),
-            "history": {
-                "steps": torch.tensor(steps),
-                "lam": torch.tensor(lam, dtype=torch.float64),
-                "sigma": torch.tensor(sigma, dtype=torch.float64),
-            },
+            "schedule": self._history.state_dict(),
             "read": sorted(self._read),
+            "used": [binding.where for binding in self._tuning.bindings if binding.used],
+            "checked": self._checked,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.hyper.load_state_dict(state["hyper"])
-        super().load_state_dict(state)
+    def _load(self, state: Mapping[str, Any]) -> None:
+        history = History.from_state(state["schedule"])
+        super()._load(state)
         self.hyper_optimizer.load_state_dict(state["hyper_optimizer"])
         self.scale_optimizer.load_state_dict(state["scale_optimizer"])
-        columns = [state["history"][key].tolist() for key in ("steps", "lam", "sigma")]
-        self._history = list(zip(*columns, strict=True))
+        if history.space.names != self.hyper.space.names:
+            self._reorder([history.space.names.index(name) for name in self.hyper.space.names])
+        self._history = history.reordered(self.hyper.space)
         self._read = set(state["read"])
+        self._checked = state["checked"]
+        for binding in self._tuning.bindings:
+            binding.used = binding.where in state["used"]
+        self._tuning.settle()
 
-    def _sample(self, draw: Draw, batch: Batch) -> HyperSample:
+    def _reorder(self, order: list[int]) -> None:
+        """The saved space has the same names in another order: so have the optimizers' entries for them."""
+        tensors = [self.hyper.lam, self.hyper.raw_sigma, *(r.response.V for r in self._tuning.responding())]
+        for optimizer in (*self.optimizers, self.hyper_optimizer, self.scale_optimizer):
+            for tensor in tensors:
+                for key, value in optimizer.state.get(tensor, {}).items():
+                    if isinstance(value, Tensor) and value.shape == tensor.shape:
+                        optimizer.state[tensor][key] = value[..., order].contiguous()
+
+    def _drawn(self, draw: Draw, batch: Batch, *, differentiable: bool) -> HyperSample:
         if draw == "mean":
-            return self.hyper.mean()
-        return self.hyper.sample(self.batch_size(batch) if draw == "example" else None)
+            return self.hyper.mean(differentiable=differentiable)
+        size = self.batch_size(batch) if draw == "example" else None
+        return self.hyper.sample(size, differentiable=differentiable)
 
     def _record(self) -> None:
-        """λ and σ at this step; where there are several updates in a step, the last."""
-        with torch.no_grad():
-            lam, sigma = torch.stack([self.hyper.lam + self.hyper.origin, self.hyper.sigma]).tolist()
-        if self._history and self._history[-1][0] == self.step:
-            self._history.pop()
-        self._history.append((self.step, lam, sigma))
+        self._history.record(self.weight_steps, self.hyper.lam, self.hyper.sigma)
+        if self.hyper.lam.is_cpu:
+            self._tuning.settle()
+
+    def _check_responses(self) -> None:
+        """In the first step: a response without a gradient, whose parameter has one, was read past its module."""
+        if self._checked:
+            return
+        for r in self._tuning.responding():
+            if r.response.V.grad is None and r.weight.grad is not None:
+                raise ConversionError(
+                    f"{r.path} was read past its module (kept in a list, or under another name), where it does not "
+                    f"respond: read it from its module in forward, or exclude=[{r.path!r}]"
+                )
+        self._checked = True
 
     def _check_read(self, sample: HyperSample) -> None:
         """By the first hyperparameter step, training (or, where it is direct, validation) must have read every name."""
+        if len(self._history) > 1 or not self.weight_steps:
+            return
         read = self._read | (sample.read & self.hyper.direct)
         unread = [name for name in self.hyper.space.names if name not in read]
-        if unread and self.step and len(self._history) == 1:
+        if unread:
             raise UnusedError(
-                f"{', '.join(unread)}: read by neither the model nor the loss in {self.step} training steps, so "
-                f"tuning would have no meaning; use hp[{unread[0]!r}] in the loss, name a regulariser after it, or "
-                f"take it out of the space"
+                f"{', '.join(unread)}: read by neither the model nor the loss in {self.weight_steps} training steps, "
+                f"so tuning would have no meaning; use hp[{unread[0]!r}] in the loss, name a regulariser after it, "
+                f"bind a dropout to it, or take it out of the space"
+            )
+        idle = [binding.where for binding in self._tuning.bindings if not binding.used]
+        if idle:
+            raise UnusedError(
+                f"{', '.join(idle)}: bound, but in {self.weight_steps} training steps neither called nor read; bind "
+                f"what the forward pass uses, or leave it out of bind"
+            )
+        misread = sorted(sample.read - self.hyper.direct - set(self.hyper.constants))
+        if misread:
+            warnings.warn(
+                f"{', '.join(misread)}: read in eval mode, where its direct effect on the validation loss gets no "
+                f"gradient: guard what only regularises by `if model.training`, or name it in Hyper(direct=[...])",
+                stacklevel=2,
             )
 
-    def _stateful(self) -> list[nn.Module]:
-        return [self.model, self.hyper]
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """cuDNN does not differentiate RNNs in eval mode: torch itself does."""
+        before = torch.backends.cudnn.enabled
+        torch.backends.cudnn.enabled = before and not self._rnn
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.enabled = before
 
-    def _optimizers(self) -> list[Optimizer]:
-        return [self.optimizer, self.hyper_optimizer, self.scale_optimizer]
+    @contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        try:
+            with super()._unharmed():
+                yield
+        except BaseException:
+            self.hyper.lam.grad = self.hyper.raw_sigma.grad = None
+            raise
+
+
+def _next(valid: Iterator[Batch]) -> Batch:
+    try:
+        return next(valid)
+    except StopIteration:
+        raise ValueError(
+            "the validation batches ran out: valid must be endless and keep its place, as itertools.cycle(loader) does"
+        ) from None
+    except TypeError:
+        raise TypeError(
+            f"valid is a {type(valid).__name__}, not an iterator: pass itertools.cycle(loader), which is endless"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -233,8 +361,6 @@ class STNOptions:
     """Hyperparameters that are drawn once per batch instead of once per example."""
     direct: Sequence[str] | bool = ()
     """Hyperparameters on which the validation loss depends directly; ``True`` for all."""
-    centered: bool = True
-    """Whether λ is measured from its initial value."""
     hyper_lr: float = 0.01
     """Learning rate of λ (Adam)."""
     scale_lr: float | None = None
@@ -249,10 +375,10 @@ class STNOptions:
     """Weight steps before λ and σ first move."""
     entropy_weight: float = 0.001
     """τ, the weight of the entropy of ε; acts only where σ is tuned."""
-    train_draw: Draw = "example"
-    """How λ+ε is drawn in weight steps: per "example", once per "batch", or not at all ("mean")."""
+    draw: Draw = "batch"
+    """How λ+ε is drawn in weight steps: once per "batch", per "example", or not at all ("mean")."""
     valid_draw: Draw | None = None
-    """The same in hyperparameter steps; by default "example" if σ is tuned, else "mean"."""
+    """The same in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
 
     def __post_init__(self) -> None:
         check_settings(
@@ -260,14 +386,12 @@ class STNOptions:
             valid_steps=self.valid_steps,
             warmup_steps=self.warmup_steps,
             entropy_weight=self.entropy_weight,
-            train_draw=self.train_draw,
+            hyper_lr=self.hyper_lr,
+            scale_lr=self.scale_lr,
+            warmup=self.warmup,
+            draw=self.draw,
             valid_draw=self.valid_draw,
         )
-        if not self.warmup >= 0:
-            raise ValueError(f"warmup is {self.warmup}; it must be at least 0")
-        for name in ("hyper_lr", "scale_lr"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> STNOptions:
@@ -297,7 +421,7 @@ class STNOptions:
             warmup_steps=self.warmup_steps,
             entropy_weight=self.entropy_weight,
             clip=clip,
-            train_draw=self.train_draw,
+            draw=self.draw,
             valid_draw=self.valid_draw,
             batch_size=batch_size,
         )
@@ -311,7 +435,6 @@ class STNKeywords(TypedDict, total=False):
     tune_scale: bool
     per_batch: Sequence[str]
     direct: Sequence[str] | bool
-    centered: bool
     hyper_lr: float
     scale_lr: float | None
     train_steps: int
@@ -319,7 +442,7 @@ class STNKeywords(TypedDict, total=False):
     warmup: int
     warmup_steps: int
     entropy_weight: float
-    train_draw: Draw
+    draw: Draw
     valid_draw: Draw | None
 
 
@@ -329,21 +452,28 @@ def check_settings(
     valid_steps: int,
     warmup_steps: int,
     entropy_weight: float,
-    train_draw: Draw,
+    hyper_lr: float,
+    draw: Draw,
     valid_draw: Draw | None,
+    scale_lr: float | None = None,
+    warmup: int = 0,
 ) -> None:
     """Raises for settings of Algorithm 1 that make no sense; they can be checked long before there is a model."""
     for option, number, least in [
         ("train_steps", train_steps, 1),
         ("valid_steps", valid_steps, 0),
+        ("warmup", warmup, 0),
         ("warmup_steps", warmup_steps, 0),
         ("entropy_weight", entropy_weight, 0),
     ]:
-        if not number >= least:
-            raise ValueError(f"{option} is {number}; it must be at least {least}")
-    for option, draw in [("train_draw", train_draw), ("valid_draw", valid_draw or "example")]:
-        if draw not in ("example", "batch", "mean"):
-            raise ValueError(f"{option} is {draw!r}; it must be 'example', 'batch' or 'mean'")
+        if not is_number(number) or not number >= least:
+            raise ValueError(f"{option} is {number!r}; it must be a number, at least {least}")
+    for option, rate in [("hyper_lr", hyper_lr), ("scale_lr", 1.0 if scale_lr is None else scale_lr)]:
+        if not is_number(rate) or not rate > 0:
+            raise ValueError(f"{option} is {rate!r}; it must be a positive number")
+    for option, how in [("draw", draw), ("valid_draw", valid_draw or "batch")]:
+        if how not in ("batch", "example", "mean"):
+            raise ValueError(f"{option} is {how!r}; it must be 'batch', 'example' or 'mean'")
 
 
 def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:
@@ -359,17 +489,21 @@ def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_opt
         raise ValueError("scale_optimizer must move σ and nothing else: build it with [hyper.raw_sigma]")
 
 
-def _check_conversion(model: nn.Module, hyper: Hyper, optimizer: Optimizer) -> None:
-    """The model must have hyper layers that read from ``hyper``, and the optimizer must move all their weights."""
-    moved = moved_by(optimizer)
-    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, HyperLayer)}
-    if not layers:
-        raise ValueError(f"{type(model).__name__} has no hyper layers: pass it through self_tune(model, hyper)")
-    for prefix, layer in layers.items():
-        if layer.source is not hyper:
-            raise ValueError(f"{layer.qualified_name} was converted with another Hyper than the one given here")
-        for name, p in layer.named_parameters(prefix, recurse=False):
-            if p.requires_grad and id(p) not in moved:
-                raise ValueError(f"the optimizer does not move {name}: build it after self_tune(model, hyper)")
+def _checked_tuning(model: nn.Module, hyper: Hyper, optimizers: Sequence[Optimizer]) -> SelfTuning:
+    """The model must be self-tuned with ``hyper``, and the optimizers must move all responses, and not λ or σ."""
+    tuning = self_tuning_of(model)
+    if tuning is None:
+        raise ValueError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
+    if tuning.hyper is not hyper:
+        raise ValueError(f"{type(model).__name__} was self-tuned with another Hyper than the one given here")
+    moved = moved_by(*optimizers)
     if id(hyper.lam) in moved or id(hyper.raw_sigma) in moved:
         raise ValueError("the optimizer of the weights must not move λ or σ: give it model.parameters() alone")
+    for r in tuning.responding():
+        for name, p in r.response.named_parameters():
+            if p.requires_grad and id(p) not in moved:
+                raise ValueError(
+                    f"the optimizer does not move the response of {r.path} ({name}): build it after "
+                    f"self_tune(model, hyper), with model.parameters()"
+                )
+    return tuning

@@ -1,246 +1,311 @@
-"""self_tune: an ordinary model becomes a self-tuning one, in place and with its weights kept."""
+"""self_tune: an ordinary model gets responses beside its parameters; its classes, objects and weights stay its own."""
 
 from __future__ import annotations
 
-import copy
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.utils import parametrize
+from torch.nn.parameter import UninitializedParameter
 
-from stn_tune.errors import ConversionError, unknown_hyperparameter
+from stn_tune.errors import ConversionError, LayoutError, unknown_hyperparameter
 from stn_tune.hyper import Fixed, Hyper, Source, Value
-from stn_tune.nn.per_example.conv import HyperConv1d, HyperConv2d
-from stn_tune.nn.per_example.embedding import HyperEmbedding
-from stn_tune.nn.per_example.linear import HyperLinear
-from stn_tune.nn.per_example.lstm import LSTM, HyperLSTM
-from stn_tune.nn.regularizers import Dropout, Dropout2d, Reader
-from stn_tune.nn.response import Fold, HyperLayer
+from stn_tune.nn.bindings import Binding, resolve
+from stn_tune.nn.per_example import Fold, Layout, has_form
+from stn_tune.nn.regularizers import Reader
+from stn_tune.nn.response import NAME, Response, SelfTuning, self_tuning_of
 
 log = logging.getLogger("stn_tune")
 
-HYPER: dict[type[nn.Module], type[HyperLayer]] = {
-    nn.Linear: HyperLinear,
-    nn.Conv1d: HyperConv1d,
-    nn.Conv2d: HyperConv2d,
-    nn.Embedding: HyperEmbedding,
-    nn.LSTM: HyperLSTM,
-    LSTM: HyperLSTM,
-}
-NAMED: dict[type[nn.Module], type[Reader]] = {nn.Dropout: Dropout, nn.Dropout2d: Dropout2d}
-PLAIN: tuple[type[nn.Module], ...] = (
-    nn.modules.batchnorm._NormBase,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.RMSNorm,
-    nn.PReLU,
-)
-"""Layers with parameters that stay elementary: their few weights do not depend on λ."""
+NORMS: tuple[type[nn.Module], ...] = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+"""Modules that do something with all of their children: nothing is added to them."""
 
-
-FUSED = (nn.RNNCellBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerEncoder)
-"""Modules that read their children's weights directly, past the children's ``forward``."""
+RESPONDS = ""
+"""The reason of a parameter that responds."""
 
 
 def self_tune(
-    module: nn.Module,
+    model: nn.Module,
     hyper: Hyper,
     *,
     bind: Mapping[str, str] | None = None,
+    include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     batch_dim: Mapping[str, int] | None = None,
     fold: Mapping[str, Fold] | None = None,
 ) -> nn.Module:
-    """Turns the Linear, Conv, Embedding and LSTM layers of ``module`` into hyper layers, in place.
+    """Gives the parameters of ``model`` responses to the hyperparameters; returns the same model.
 
-    Weights, ties, hooks and the module objects themselves stay; only parameters are added, so build the
-    optimizer afterwards. Layers whose parameters are all frozen (``requires_grad=False``) stay plain.
-    :func:`describe` tells what was converted.
+    Its modules stay what they are, and outside of steps it computes what it did. It has one submodule more, whose
+    parameters are the responses: build the optimizer afterwards. Weights and biases respond, unless they are frozen, a
+    norm's, an embedding's or tied to one. :func:`describe` tells what responds, and why the rest does not.
 
     Args:
-        bind: module path -> hyperparameter, for layers with no name of their own: ``{"block.drop": "dropout"}``.
-        exclude: paths or globs (``"head"``, ``"encoder.*"``) whose layers stay as they are.
-        batch_dim: path or glob -> the dimension of the layer's input that is the batch, where it is not 0; of a
-            bound ``nn.Dropout`` too.
-        fold: path or glob -> "inner" or "outer", where a layer's leading dimension holds several rows per
+        bind: module path or glob -> hyperparameter, for dropouts without a name of their own:
+            ``{"*.drop": "dropout"}``; also ``"attn.dropout"``, an attribute that holds a rate.
+        include: paths or globs of modules or parameters that respond although they would not by default.
+        exclude: paths or globs (``"head"``, ``"encoder.*"``) whose parameters stay plain.
+        batch_dim, fold: for one draw per example only. path or glob -> the dimension of a layer's input that is the
+            batch, where it is not 0; and "inner" or "outer", where its leading dimension holds several rows per
             example: ``(batch, k)`` or ``(k, batch)`` flattened.
     """
-    names = dict(module.named_modules())
-    used: set[str] = set()
+    there = self_tuning_of(model)
+    if there is not None:
+        if there.hyper is hyper:
+            return model
+        raise ConversionError(f"{type(model).__name__} is self-tuned already, with another Hyper: release(model) first")
+    match = _Patterns(model, include=include, exclude=exclude, batch_dim=batch_dim or {}, fold=fold or {})
+    reasons = plan(model, match)
+    if not any(reason == RESPONDS for reason in reasons.values()):
+        raise ConversionError(_nothing_responds(model, reasons))
+    layouts = _layouts(model, match, batch_dim or {}, fold or {})
+    bindings, named = resolve(model, bind or {})
+    for binding in bindings:
+        binding.batch_dim = match.value(batch_dim or {}, binding.path) or 0
+    match.check_all_used()
+    _check_names(model, hyper, bindings, named)
+    n = len(hyper.space)
+    places = _places(model)
+    chosen = {path: p for path, p in _parameters(model).items() if reasons[path] == RESPONDS}
+    with torch.no_grad():
+        responses = {path: _response(model, path, p, n) for path, p in chosen.items()}
+    own = {path: tuple(places[id(p)]) for path, p in chosen.items()}
+    _connect_readers(model, hyper, named)
+    device = next(iter(chosen.values())).device
+    tuning = SelfTuning(model, hyper.to(device), responses, own, tuple(bindings), layouts, reasons)
+    _holder(model).add_module(NAME, tuning)
+    tuning.settle()
+    from stn_tune.nn.inspect import describe
 
-    def match(options: Mapping[str, Any] | Sequence[str], name: str) -> Any:
-        for pattern in options:
-            if name == pattern or name.startswith(f"{pattern}.") or fnmatchcase(name, pattern):
-                used.add(pattern)
-                return options[pattern] if isinstance(options, Mapping) else True
-        return None
+    log.info("%s", describe(model))
+    return model
 
-    plan: list[tuple[str, nn.Module, type[HyperLayer]]] = []
-    for name, layer in names.items():
-        if match(exclude, name) or isinstance(layer, HyperLayer):
-            continue
-        if _frozen(layer):
-            match(batch_dim or {}, name), match(fold or {}, name)
-            continue
-        target = HYPER.get(type(layer))
-        if target is not None:
-            plan.append((name, layer, target))
-        else:
-            _refuse_unknown(name, layer)
-    layouts = [(match(batch_dim or {}, name), match(fold or {}, name)) for name, _, _ in plan]
-    dropouts = {
-        name: dim
-        for name, layer in names.items()
-        if (type(layer) is nn.Dropout and name in (bind or {}))
-        or (isinstance(layer, Dropout) and name in (batch_dim or {}))
-        if (dim := match(batch_dim or {}, name)) is not None
+
+def release(model: nn.Module) -> nn.Module:
+    """Takes off what :func:`self_tune` added: the user's own model, its dropouts at the final values."""
+    tuning = _required(model)
+    tuning.settle()
+    values = Fixed(tuning.hyper.values_now() | tuning.hyper.constants)
+    for module in tuning.model.modules():
+        if isinstance(module, Reader) and module.source is tuning.hyper:
+            object.__setattr__(module, "source", values)
+    for module in tuning.model.modules():
+        if module._modules.get(NAME) is tuning:
+            del module._modules[NAME]
+            break
+    return model
+
+
+def plain_state_dict(model: nn.Module) -> dict[str, Tensor]:
+    """The state dict of ``model`` without what :func:`self_tune` added, copied: the plain model's own.
+
+    ``net.load_state_dict(plain_state_dict(model))`` for a plain instance of the same class; it computes the same.
+    """
+    prefixes = tuple(f"{path}." for path, m in model.named_modules(remove_duplicate=False) if isinstance(m, SelfTuning))
+    state = model.state_dict()
+    return {
+        key: value.detach().clone() if isinstance(value, Tensor) else value
+        for key, value in state.items()
+        if not prefixes or not key.startswith(prefixes)
     }
-    for pattern in [*exclude, *(batch_dim or {}), *(fold or {})]:
-        if pattern not in used:
-            raise ConversionError(
-                f"{pattern!r} matches no layer of {type(module).__name__}; layers: {', '.join(filter(None, names))}"
-            )
-    if not plan and not any(isinstance(layer, HyperLayer) for layer in names.values()):
-        raise ConversionError(
-            f"{type(module).__name__} has no layer to convert (Linear, Conv1d, Conv2d, Embedding or LSTM, not frozen), "
-            f"so its weights cannot respond to hyperparameters"
-        )
-    for (name, layer, target), (dim, how) in zip(plan, layouts, strict=True):
-        target.check(layer, name, dim, how)
-    connect(module, hyper, bind)
-    for name, dim in dropouts.items():
-        names[name].batch_dim = dim
-    twins: dict[int, nn.Parameter] = {}
-    for (name, layer, target), (dim, how) in zip(plan, layouts, strict=True):
-        layer.__class__ = target
-        assert isinstance(layer, HyperLayer)
-        layer._attach(hyper, name, dim, how)
-        _tie(layer, twins)
-    log.info("%s", describe(module))
-    return module
 
 
-def fix(module: nn.Module, values: Mapping[str, Value], *, bind: Mapping[str, str] | None = None) -> Fixed:
-    """Gives the named regularisers of a plain model fixed values; the result's ``set`` changes them later."""
+def fix(model: nn.Module, values: Mapping[str, Value], *, bind: Mapping[str, str] | None = None) -> Fixed:
+    """Gives the named regularisers and bound dropouts of a plain model fixed values; ``set`` changes them later."""
     source = Fixed(dict(values))
-    connect(module, source, bind)
+    connect(model, source, bind)
     return source
 
 
-def connect(module: nn.Module, source: Source, bind: Mapping[str, str] | None = None) -> None:
-    """Lets every named regulariser of ``module`` read from ``source``."""
-    layers = dict(module.named_modules())
-    bind = bind or {}
-    for path in bind:
-        if path not in layers:
-            raise ConversionError(f"bind: {path!r} matches no module; modules: {', '.join(filter(None, layers))}")
-        if type(layers[path]) not in NAMED and len(getattr(layers[path], "reads", ())) != 1:
-            raise ConversionError(
-                f"bind: {path} is a {type(layers[path]).__name__}; a hyperparameter can be bound to "
-                f"{', '.join(t.__name__ for t in NAMED)} and to stn_tune's own regularisers"
-            )
-    for path, layer in layers.items():
-        for name in [bind[path]] if path in bind else layer.names if isinstance(layer, Reader) else []:
-            if name not in source.current:
-                raise ConversionError(f"{path or type(layer).__name__}: {unknown_hyperparameter(name, source.current)}")
-    for path, layer in layers.items():
-        if path in bind:
-            if type(layer) in NAMED:
-                layer.__class__ = NAMED[type(layer)]
-                layer.batch_dim = 0
-            layer.reads = dict.fromkeys(getattr(layer, "reads", ["rate"]), bind[path])
+def connect(model: nn.Module, source: Fixed, bind: Mapping[str, str] | None = None) -> None:
+    """Lets the named regularisers and bound dropouts of a plain model read from ``source``."""
+    bindings, named = resolve(model, bind or {})
+    _check_names(model, source, bindings, named)
+    _connect_readers(model, source, named)
+    source.follow([(model.get_submodule(b.path), b.attribute, b.name) for b in bindings])
+
+
+def _check_names(model: nn.Module, source: Source, bindings: Iterable[Binding], named: Mapping[str, str]) -> None:
+    known = source.current
+    for binding in bindings:
+        if binding.name not in known:
+            raise ConversionError(f"{binding.where}: {unknown_hyperparameter(binding.name, known)}")
+    for path, layer in model.named_modules():
         if isinstance(layer, Reader):
+            for name in [named[path]] if path in named else layer.names:
+                if name not in known:
+                    raise ConversionError(f"{path or type(layer).__name__}: {unknown_hyperparameter(name, known)}")
+
+
+def _connect_readers(model: nn.Module, source: Source, named: Mapping[str, str]) -> None:
+    for path, layer in model.named_modules():
+        if isinstance(layer, Reader):
+            if path in named:
+                layer.reads = dict.fromkeys(layer.reads, named[path])
             object.__setattr__(layer, "source", source)
             object.__setattr__(layer, "path", path)
 
 
-def describe(module: nn.Module) -> str:
-    """What of ``module`` is self-tuned, one line per layer: its path, its kind, its parameters before and after."""
-    lines = []
-    for name, layer in module.named_modules():
-        own = sum(p.numel() for p in layer.parameters(recurse=False))
-        if isinstance(layer, HyperLayer):
-            added = sum(layer.get_parameter(key).numel() for key in _added(layer))
-            lines.append(f"{name or '(root)'}: {type(layer).__name__}, {own - added:,} + {added:,} parameters")
-        elif own:
-            what = f"{own:,} {'frozen ' if _frozen(layer) else ''}parameters"
-            lines.append(f"{name or '(root)'}: {type(layer).__name__} stays plain, {what}")
-        if isinstance(layer, Reader) and layer.names:
-            lines.append(f"{name or '(root)'}: {type(layer).__name__} reads {', '.join(layer.names)}")
-    return "\n".join(lines)
-
-
-@torch.no_grad()
-def plain_state_dict(module: nn.Module) -> dict[str, Tensor]:
-    """The state dict of a plain network that computes what the self-tuned ``module`` does at its λ.
-
-    It has Ŵ(λ) in the place of every converted layer's weights, and fits the model as it was before ``self_tune``:
-    ``net.load_state_dict(plain_state_dict(model))``. A model without hyper layers has its own.
-    """
-    state = {key: copy.deepcopy(value) for key, value in module.state_dict().items()}
-    for path, layer in module.named_modules(remove_duplicate=False):
-        if isinstance(layer, HyperLayer):
-            prefix = f"{path}." if path else ""
-            for key in _added(layer):
-                del state[prefix + key]
-            made = layer.materialize(layer.source.lam.to(next(layer.parameters(recurse=False)).dtype))
-            weights = [made] if isinstance(made, Tensor) else [weight for weight in made if weight is not None]
-            names = [key for key, _ in layer.named_parameters(recurse=False) if prefix + key in state]
-            state |= {prefix + key: weight for key, weight in zip(names, weights, strict=True)}
-    first: dict[int, str] = {}
-    for key, parameter in module.named_parameters(remove_duplicate=False):
-        tied = first.setdefault(id(parameter), key)
-        if key in state and not torch.equal(state[key], state[tied]):
+def plan(model: nn.Module, match: _Patterns) -> dict[str, str]:
+    """Every parameter by path, with the reason why it does not respond; empty where it does."""
+    places = _places(model)
+    owners = {path: model.get_submodule(path.rpartition(".")[0]) for paths in places.values() for path in paths}
+    reasons = {}
+    for path, parameter in _parameters(model).items():
+        if isinstance(parameter, UninitializedParameter):
+            kind = type(owners[path]).__name__
             raise ConversionError(
-                f"{tied} and {key} are tied, but respond differently to the hyperparameters: no plain model with that "
-                f"tie computes the same; convert with exclude=[{tied.rpartition('.')[0]!r}, {key.rpartition('.')[0]!r}]"
+                f"{path}: {kind} has no weights yet; run one batch through the model before self_tune"
             )
-    return state
+        paths = places[id(parameter)]
+        asked = any(match.value(match.include, p) for p in paths)
+        refused = any(match.value(match.exclude, p) for p in paths)
+        kinds = [owners[p] for p in paths]
+        if refused:
+            reasons[path] = "excluded"
+        elif not parameter.is_floating_point():
+            reasons[path] = f"of type {str(parameter.dtype).removeprefix('torch.')}"
+        elif not parameter.requires_grad:
+            reasons[path] = "frozen"
+        elif asked:
+            reasons[path] = RESPONDS
+        elif any(isinstance(owner, EMBEDDINGS) for owner in kinds):
+            tied = "tied to an embedding" if len(paths) > 1 else "an embedding"
+            reasons[path] = tied
+        elif any(_is_norm(owner) for owner in kinds):
+            reasons[path] = "a norm"
+        elif any(isinstance(owner, nn.PReLU) for owner in kinds):
+            reasons[path] = "an activation's slope"
+        else:
+            reasons[path] = RESPONDS
+    return reasons
 
 
-def _frozen(layer: nn.Module) -> bool:
-    """Whether the layer has parameters, and none that training moves."""
-    own = list(layer.parameters(recurse=isinstance(layer, FUSED) or parametrize.is_parametrized(layer)))
-    return bool(own) and not any(p.requires_grad for p in own)
+def _is_norm(module: nn.Module) -> bool:
+    """Norms of torch, and modules that are called one and have nothing but vectors."""
+    vectors = all(p.dim() <= 1 for p in module.parameters(recurse=False))
+    return isinstance(module, NORMS) or ("Norm" in type(module).__name__ and vectors)
 
 
-def _added(layer: HyperLayer) -> list[str]:
-    """The parameters that conversion gave to ``layer``."""
-    return [key for key, _ in layer.named_parameters(recurse=False) if key.startswith(("hyper_", "V", "C"))]
+def _parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Every parameter once, by its first path."""
+    return dict(model.named_parameters())
 
 
-def _tie(layer: HyperLayer, twins: dict[int, nn.Parameter]) -> None:
-    """Layers that share an elementary parameter share its hyper twin."""
-    for name, parameter in list(layer.named_parameters(recurse=False)):
-        if name.startswith("hyper_"):
-            elementary = getattr(layer, name.removeprefix("hyper_"), None)
-            if elementary is not None:
-                setattr(layer, name, twins.setdefault(id(elementary), parameter))
+def _places(model: nn.Module) -> dict[int, list[str]]:
+    """The id of every parameter -> all paths at which modules hold it."""
+    result: dict[int, list[str]] = {}
+    seen: set[tuple[int, str]] = set()
+    for path, module in model.named_modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and (id(module), name) not in seen:
+                seen.add((id(module), name))
+                result.setdefault(id(parameter), []).append(f"{path}.{name}" if path else name)
+    return result
 
 
-def _refuse_unknown(name: str, layer: nn.Module) -> None:
-    """Raises for a layer whose weights would silently not respond, or would be bypassed."""
-    where = name or "(root)"
-    if isinstance(layer, LazyModuleMixin):
-        raise ConversionError(
-            f"{where}: {type(layer).__name__} has no weights yet; run one batch through the model before self_tune"
-        )
-    if parametrize.is_parametrized(layer):
-        raise ConversionError(
-            f"{where}: its weight is computed by a parametrization (weight_norm, spectral_norm, …), which a hyper "
-            f"layer would bypass; remove it, or exclude={[name]}"
-        )
-    if isinstance(layer, (*HYPER, nn.RNNBase, *FUSED)) or (
-        type(layer).__module__.startswith("torch.nn.")
-        and next(layer.parameters(recurse=False), None) is not None
-        and not isinstance(layer, (PLAIN, nn.ParameterList, nn.ParameterDict))
-    ):
-        raise ConversionError(
-            f"{where}: {type(layer).__name__} has no hyper counterpart (there are "
-            f"{', '.join(t.__name__ for t in HYPER if t is not LSTM)}); leave it plain with exclude={[name]}"
-        )
+def _response(model: nn.Module, path: str, parameter: nn.Parameter, n: int) -> Response:
+    owner_path, _, name = path.rpartition(".")
+    owner = model.get_submodule(owner_path)
+    axis = _row_axis(owner, parameter)
+    fan_in = None
+    if parameter.dim() < 2:
+        sibling = owner._parameters.get(name.replace("bias", "weight"))
+        if sibling is not None and sibling.dim() > 1:
+            fan_in = sibling.numel() // sibling.shape[_row_axis(owner, sibling)]
+        else:
+            fan_in = max(1, parameter.numel())
+    response = Response(parameter, n, axis, fan_in)
+    padding = getattr(owner, "padding_idx", None)
+    if isinstance(owner, EMBEDDINGS) and padding is not None:
+        response.U[padding].zero_()
+    return response
+
+
+def _row_axis(owner: nn.Module, parameter: Tensor) -> int:
+    """Along which axis of a weight the layer's outputs lie."""
+    if parameter.dim() < 2:
+        return 0
+    output_last = type(owner).__name__ == "Conv1D" and getattr(owner, "nf", None) == parameter.shape[1]
+    return 1 if isinstance(owner, (*EMBEDDINGS, *TRANSPOSED)) or output_last else 0
+
+
+def _holder(model: nn.Module) -> nn.Module:
+    """The module that gets the submodule: the model, or the first module in it that is no container of others."""
+    for module in model.modules():
+        if not isinstance(module, CONTAINERS):
+            return module
+    raise ConversionError(f"{type(model).__name__} has no module but containers")
+
+
+def _layouts(
+    model: nn.Module, match: _Patterns, batch_dim: Mapping[str, int], fold: Mapping[str, Fold]
+) -> dict[str, Layout]:
+    layouts = {}
+    for path, layer in model.named_modules():
+        dim, how = match.value(batch_dim, path), match.value(fold, path)
+        if how not in (None, "inner", "outer"):
+            raise LayoutError(f"{path}: fold={how!r}; it must be 'inner' or 'outer'")
+        if isinstance(layer, nn.RNNBase):
+            if path in batch_dim or path in fold:
+                raise LayoutError(f"{path}: an LSTM's batch dimension is set by its batch_first")
+        elif (dim is not None or how is not None) and has_form(layer):
+            layouts[path] = Layout(dim, how)
+        if isinstance(layer, Reader) and path in batch_dim and hasattr(layer, "batch_dim"):
+            cast(Any, layer).batch_dim = batch_dim[path]
+    return layouts
+
+
+class _Patterns:
+    """Paths and globs of the options, and which of them matched anything."""
+
+    def __init__(self, model: nn.Module, **options: Mapping[str, Any] | Sequence[str]):
+        for option, given in options.items():
+            if isinstance(given, str):
+                raise TypeError(f"{option} is {given!r}; it must be a list of paths or globs, such as [{given!r}]")
+        self.include = cast("Sequence[str]", options["include"])
+        self.exclude = cast("Sequence[str]", options["exclude"])
+        self._model = model
+        self._all = [pattern for given in options.values() for pattern in given]
+        self._used: set[str] = set()
+
+    def value(self, given: Mapping[str, Any] | Sequence[str], path: str) -> Any:
+        """What the first pattern says that matches ``path``; True for a list."""
+        for pattern in given:
+            if path == pattern or path.startswith(f"{pattern}.") or fnmatchcase(path, pattern):
+                self._used.add(pattern)
+                return given[pattern] if isinstance(given, Mapping) else True
+        return None
+
+    def check_all_used(self) -> None:
+        """Raises for a pattern that matched nothing."""
+        names = [name for name, _ in self._model.named_modules() if name]
+        for path in names:
+            for pattern in self._all:
+                self.value([pattern], path)
+        for pattern in self._all:
+            if pattern not in self._used:
+                raise ConversionError(
+                    f"{pattern!r} matches no layer of {type(self._model).__name__}; layers: {', '.join(names)}"
+                )
+
+
+def _nothing_responds(model: nn.Module, reasons: Mapping[str, str]) -> str:
+    what = ", ".join(f"{path} ({reason})" for path, reason in list(reasons.items())[:5]) or "it has none"
+    return (
+        f"no parameter of {type(model).__name__} would respond to the hyperparameters: {what}; unfreeze some, or name "
+        f"them in include=[...]"
+    )
+
+
+def _required(model: nn.Module) -> SelfTuning:
+    tuning = self_tuning_of(model)
+    if tuning is None:
+        raise ConversionError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
+    return tuning

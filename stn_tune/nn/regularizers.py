@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from stn_tune.errors import LayoutError
 from stn_tune.hyper import Source, Value
-from stn_tune.nn.response import HyperLayer
 
 
 def spread(value: Value, x: Tensor, batch_dim: int = 0) -> Value:
@@ -48,12 +47,41 @@ def dropout(x: Tensor, rate: Value, training: bool = True, batch_dim: int = 0) -
     return x * noise(x.shape, spread(rate, x, batch_dim), x)
 
 
-def dropout2d(x: Tensor, rate: Value, training: bool = True) -> Tensor:
+def feature_dropout(x: Tensor, rate: Value, training: bool = True, batch_dim: int = 0) -> Tensor:
     """Whole channels of x ``(batch, channels, ...)`` are zeroed."""
     if not training or (not isinstance(rate, Tensor) and rate == 0):
         return x
-    shape = [*x.shape[:2], *[1] * (x.dim() - 2)]
-    return x * noise(shape, spread(rate, x), x)
+    return x * noise(_per_channel(x), spread(rate, x, batch_dim), x)
+
+
+dropout2d = feature_dropout
+
+
+def alpha_dropout(x: Tensor, rate: Value, training: bool = True, batch_dim: int = 0) -> Tensor:
+    """``F.alpha_dropout``: keeps mean and variance of self-normalising networks."""
+    return _alpha(x, rate, training, batch_dim, x.shape)
+
+
+def feature_alpha_dropout(x: Tensor, rate: Value, training: bool = True, batch_dim: int = 0) -> Tensor:
+    """``F.feature_alpha_dropout``: whole channels."""
+    return _alpha(x, rate, training, batch_dim, _per_channel(x))
+
+
+SATURATED = -1.7580993408473766
+"""The value of SELU far below 0, which takes the place of what is dropped."""
+
+
+def _alpha(x: Tensor, rate: Value, training: bool, batch_dim: int, shape: Sequence[int]) -> Tensor:
+    if not training or (not isinstance(rate, Tensor) and rate == 0):
+        return x
+    p = torch.as_tensor(spread(rate, x, batch_dim), dtype=x.dtype, device=x.device).detach()
+    scale = ((SATURATED**2 * p + 1) * (1 - p)).clamp_min(torch.finfo(x.dtype).tiny).rsqrt()
+    dropped = torch.rand(shape, dtype=x.dtype, device=x.device) < p
+    return torch.where(dropped, SATURATED, x) * scale - SATURATED * p * scale
+
+
+def _per_channel(x: Tensor) -> list[int]:
+    return [*x.shape[:2], *[1] * (x.dim() - 2)]
 
 
 def locked_dropout(x: Tensor, rate: Value, training: bool = True, time_dim: int = 0, batch_dim: int = 1) -> Tensor:
@@ -113,26 +141,6 @@ def temporal_activation_reg(h: Tensor, coefficient: Value, time_dim: int = 0, ba
     if h.shape[time_dim] < 2:
         return h.new_zeros(())
     return activation_reg(h.diff(dim=time_dim), coefficient, batch_dim)
-
-
-def l2(module: nn.Module, coefficient: Value) -> Tensor:
-    """½ · coefficient · ‖w‖² over all parameters: torch's ``weight_decay`` as a term of the loss.
-
-    Where the model is self-tuned, w is ŵ(λ+ε) of each example, and the mean over examples is returned.
-    """
-    counted: set[int] = set()
-    terms: list[Tensor] = []
-    for layer in module.modules():
-        if isinstance(layer, HyperLayer):
-            terms.append(layer.squared_norm(counted))
-        else:
-            for p in layer.parameters(recurse=False):
-                if id(p) not in counted:
-                    counted.add(id(p))
-                    terms.append(p.square().sum())
-    if not terms:
-        raise ValueError(f"l2: {type(module).__name__} has no parameters to penalise")
-    return 0.5 * (coefficient * sum(terms[1:], terms[0])).mean()
 
 
 class Reader(nn.Module):

@@ -1,129 +1,66 @@
-"""What all hyper layers share: the structured best response of Eq. 9."""
+"""Responses: how parameters depend on the hyperparameters (Eq. 9), kept beside the parameters of an ordinary model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, cast
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from stn_tune.errors import LayoutError
-from stn_tune.hyper import Hyper
+from stn_tune.errors import ConversionError
+from stn_tune.hyper import Hyper, HyperSample
+from stn_tune.nn.bindings import Binding
 
-Fold = Literal["inner", "outer"]
-"""How a layer's leading dimension holds more rows than the batch has examples: ``(batch, k)`` flattened keeps an
-example's rows together (``inner``), ``(k, batch)`` flattened repeats the batch k times (``outer``)."""
+NAME = "_stn"
+"""Under which name the model holds what ``self_tune`` adds."""
+
+PER_EXAMPLE: dict[int, tuple[Response, Tensor]] = {}
+"""In a step with one draw per example: the id of each parameter that has one weight per example -> its response, δ."""
 
 
-class HyperLayer(nn.Module):
-    """Mixin: Ŵ(λ) = W_elem + (Vλ) ⊙row W_hyper, b̂(λ) = b_elem + (Cλ) ⊙ b_hyper   (Eq. 9).
+class Response(nn.Module):
+    """Ŵ(λ+δ) = W + (Vδ) ⊙row U, for one parameter W (Eq. 9, centred on the current λ).
 
-    W_elem and b_elem are the plain layer's own ``weight`` and ``bias``, so a converted layer keeps its weights,
-    its ties and its place in the state dict. A layer reads λ+ε from ``source.current``.
+    U has the shape of W; V is ``(rows, n)``, one scalar per row of W and hyperparameter, where the rows are the slices
+    of W along ``axis``: the outputs of a layer.
     """
 
-    source: Hyper
-    qualified_name: str
-    batch_dim: int
-    fold: Fold | None
+    def __init__(self, like: Tensor, n: int, axis: int = 0, fan_in: int | None = None):
+        super().__init__()
+        rows = like.shape[axis] if like.dim() else 1
+        bound = 1 / math.sqrt(fan_in or max(1, like.numel() // rows))
+        self.axis = axis
+        self.U = nn.Parameter(torch.empty_like(like, requires_grad=False).uniform_(-bound, bound))
+        self.V = nn.Parameter(torch.empty(rows, n, dtype=like.dtype, device=like.device).normal_(std=0.01))
 
-    def _attach(self, hyper: Hyper, name: str = "", batch_dim: int | None = None, fold: Fold | None = None) -> None:
-        """Makes this plain layer a hyper layer. ``hyper`` is a reference, not a submodule: λ is no weight."""
-        self.check(self, name or type(self).__name__, batch_dim, fold)
-        object.__setattr__(self, "source", hyper)
-        self.qualified_name = name or type(self).__name__
-        self.batch_dim = 0 if batch_dim is None else batch_dim
-        self.fold = fold
-        self._init_hyper(len(hyper.space))
+    def scale(self, delta: Tensor) -> Tensor:
+        """Vδ: ``(rows,)`` for one δ, ``(batch, rows)`` for one per example."""
+        return delta.to(self.V.dtype) @ self.V.t()
 
-    @staticmethod
-    def check(layer: nn.Module, name: str, batch_dim: int | None, fold: Fold | None) -> None:
-        """Raises if the plain ``layer`` has a setting that its hyper counterpart cannot honour."""
-        if fold not in (None, "inner", "outer"):
-            raise LayoutError(f"{name}: fold={fold!r}; it must be 'inner' or 'outer'")
+    def at(self, weight: Tensor, delta: Tensor) -> Tensor:
+        """Ŵ for one δ ``(n,)``."""
+        return row_scaled(weight, self.scale(delta), self.U, self.axis)
 
-    def _init_hyper(self, n: int) -> None:
-        """Adds the hyper weights and the gates V and C for n hyperparameters."""
-        raise NotImplementedError
+    def squared_norm(self, weight: Tensor, delta: Tensor) -> Tensor:
+        """‖Ŵ‖², ``(batch,)`` for one δ per example."""
+        w, u = (t.movedim(self.axis, 0).flatten(1) if t.dim() > 1 else t.view(-1, 1) for t in (weight, self.U))
+        s = self.scale(delta)
+        return (w.square().sum(1) + 2 * s * (w * u).sum(1) + s.square() * u.square().sum(1)).sum(-1)
 
     @torch.no_grad()
-    def _gate(self, name: str, rows: int, n: int, like: Tensor) -> None:
-        """A map from λ to one scalar per row, ``(rows, n)``, initialised as in the paper's listings."""
-        self.register_parameter(name, nn.Parameter(torch.empty(rows, n, dtype=like.dtype, device=like.device)))
-        self.get_parameter(name).normal_(std=0.01)
+    def absorb(self, weight: Tensor, shift: Tensor) -> None:
+        """λ moved by ``shift``: W takes up the response, so that Ŵ stays the same function of λ."""
+        weight.addcmul_(_spread(self.scale(shift), weight, self.axis), self.U)
 
-    @torch.no_grad()
-    def _twin(self, name: str, like: Tensor, fan_in: int) -> None:
-        """A hyper weight beside an elementary one of the same shape, uniform in ±1/√fan_in."""
-        bound = 1 / math.sqrt(fan_in)
-        self.register_parameter(name, nn.Parameter(torch.empty_like(like).uniform_(-bound, bound)))
 
-    @property
-    def lam(self) -> Tensor:
-        """λ+ε of the sample in use, in the precision of the weights: ``(batch, n)``, or ``(n,)`` where it is shared."""
-        return self.source.current.unconstrained.to(next(self.parameters(recurse=False)).dtype)
-
-    def scalars(self, gate: Tensor, lam: Tensor, x: Tensor, channel_dim: int = -1) -> Tensor:
-        """Vλ for every row of x, shaped to broadcast against the layer's output: ``gate`` is V or C."""
-        per_row = self._rows(lam @ gate.t(), x.shape[self.batch_dim] if x.dim() else 0)
-        shape = [1] * x.dim()
-        shape[self.batch_dim] = per_row.shape[0]
-        shape[channel_dim] = per_row.shape[1]
-        return per_row.view(shape)
-
-    def _rows(self, per_example: Tensor, rows: int) -> Tensor:
-        batch = per_example.shape[0]
-        if rows == batch:
-            return per_example
-        if self.fold is not None and rows % batch == 0:
-            k = rows // batch
-            return per_example.repeat_interleave(k, 0) if self.fold == "inner" else per_example.repeat(k, 1)
-        raise LayoutError(
-            f"{self.qualified_name}: dimension {self.batch_dim} of its input has size {rows}, but the batch has "
-            f"{batch} examples; if it holds several rows per example, say so with "
-            f"fold={{'{self.qualified_name}': 'inner'}} ('outer' if the batch is repeated as a whole), "
-            f"if the batch is another dimension, with batch_dim={{'{self.qualified_name}': 1}}"
-        )
-
-    def materialize(self, lam: Tensor) -> Any:
-        """The plain layer's weights Ŵ(λ) for one λ of shape ``(n,)``."""
-        raise NotImplementedError
-
-    def weights(self) -> Any:
-        """:meth:`materialize` at the shared λ in use, computed once for as long as nothing has changed."""
-        sample = self.source.current
-        parameters = list(self.parameters(recurse=False))
-        state = (torch.is_grad_enabled(), *[(p._version, p.data_ptr()) for p in parameters])
-        known = sample.materialized.get(id(self))
-        if known is None or known[0] != state:
-            sample.materialized[id(self)] = known = (state, self.materialize(self.lam))
-        return known[1]
-
-    def squared_norm(self, counted: set[int] | None = None) -> Tensor:
-        """‖Ŵ(λ+ε)‖² + ‖b̂(λ+ε)‖² of the sample in use: ``(batch,)``, or 0-d where λ is shared.
-
-        Parameters whose ``id`` is in ``counted`` are left out, and the others entered: tied weights count once.
-        """
-        counted = set() if counted is None else counted
-        lam = self.lam
-        total = lam.new_zeros(lam.shape[:-1])
-        for parameter, elementary, hyper, gate in self._blocks():
-            if id(parameter) not in counted:
-                counted.add(id(parameter))
-                s = lam @ gate.t()
-                constant, linear = elementary.square().sum(1), (elementary * hyper).sum(1)
-                total = total + (constant + 2 * s * linear + s.square() * hyper.square().sum(1)).sum(-1)
-        return total
-
-    def _blocks(self) -> Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Every elementary parameter with its elementary and hyper ``(rows, -1)`` matrix and its gate."""
-        raise NotImplementedError
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, hyperparameters={len(self.source.space)}"
+def _spread(scale: Tensor, weight: Tensor, axis: int) -> Tensor:
+    """One scalar per row, shaped to broadcast against the weight."""
+    return scale.view([-1 if d == axis else 1 for d in range(weight.dim())])
 
 
 class _RowScaled(torch.autograd.Function):
@@ -132,60 +69,186 @@ class _RowScaled(torch.autograd.Function):
     BLOCK = 1 << 18
 
     @staticmethod
-    def forward(ctx: Any, elementary: Tensor, scale: Tensor, hyper: Tensor) -> Tensor:
-        ctx.save_for_backward(scale, hyper)
-        return torch.addcmul(elementary, scale.view(-1, *[1] * (hyper.dim() - 1)), hyper)
+    def forward(ctx: Any, weight: Tensor, scale: Tensor, u: Tensor) -> Tensor:
+        ctx.save_for_backward(scale, u)
+        return torch.addcmul(weight, scale.view(-1, *[1] * (u.dim() - 1)), u)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        scale, hyper = ctx.saved_tensors
-        need, need_scale, need_hyper = ctx.needs_input_grad
-        d_hyper = torch.empty_like(hyper, memory_format=torch.contiguous_format) if need_hyper else None
+        scale, u = ctx.saved_tensors
+        need, need_scale, need_u = ctx.needs_input_grad
+        d_u = torch.empty_like(u, memory_format=torch.contiguous_format) if need_u else None
         d_scale = torch.empty_like(scale) if need_scale else None
-        rows = max(1, _RowScaled.BLOCK // hyper[0].numel()) if hyper.is_cpu else len(hyper)
-        flat, flat_hyper = d.reshape(len(d), -1), hyper.reshape(len(hyper), -1)
-        for start in range(0, len(hyper), rows):
+        rows = max(1, _RowScaled.BLOCK // u[0].numel()) if u.is_cpu else len(u)
+        flat, flat_u = d.reshape(len(d), -1), u.reshape(len(u), -1)
+        for start in range(0, len(u), rows):
             block = slice(start, start + rows)
             if d_scale is not None:
-                torch.sum(flat[block] * flat_hyper[block], 1, out=d_scale[block])
-            if d_hyper is not None:
-                torch.mul(flat[block], scale[block, None], out=d_hyper.view(len(hyper), -1)[block])
-        return d if need else None, d_scale, d_hyper
+                torch.sum(flat[block] * flat_u[block], 1, out=d_scale[block])
+            if d_u is not None:
+                torch.mul(flat[block], scale[block, None], out=d_u.view(len(u), -1)[block])
+        return d if need else None, d_scale, d_u
 
 
-def row_scaled(elementary: Tensor, scale: Tensor, hyper: Tensor) -> Tensor:
-    """W_elem + scale ⊙row W_hyper, for weights whose leading dimension is the rows."""
-    return cast(Tensor, _RowScaled.apply(elementary, scale, hyper))  # type: ignore[no-untyped-call]
+def row_scaled(weight: Tensor, scale: Tensor, u: Tensor, axis: int = 0) -> Tensor:
+    """W + scale ⊙row U."""
+    if axis or weight.dim() < 2:
+        return torch.addcmul(weight, _spread(scale, weight, axis), u)
+    return cast(Tensor, _RowScaled.apply(weight, scale, u))  # type: ignore[no-untyped-call]
 
 
-class AffineLayer(HyperLayer):
-    """Hyper layers with one weight, whose leading dimension is the output's, and perhaps one bias."""
+@dataclass(frozen=True)
+class Place:
+    """Where a module holds a parameter."""
 
-    weight: Tensor
-    bias: Any
-    hyper_weight: nn.Parameter
-    hyper_bias: nn.Parameter
-    V: nn.Parameter
-    C: nn.Parameter
+    module: nn.Module
+    name: str
 
-    def _init_hyper(self, n: int) -> None:
-        rows, fan_in = len(self.weight), self.weight[0].numel()
-        self._twin("hyper_weight", self.weight, fan_in)
-        self._gate("V", rows, n, self.weight)
-        if self.bias is not None:
-            self._twin("hyper_bias", self.bias, fan_in)
-            self._gate("C", rows, n, self.weight)
+    def put(self, value: Tensor) -> None:
+        """Lets the module compute with ``value``; the order of its parameters stays."""
+        self.module._parameters[self.name] = cast(nn.Parameter, value)
+        if isinstance(self.module, nn.RNNBase) and self.name in self.module._flat_weights_names:
+            self.module._flat_weights[self.module._flat_weights_names.index(self.name)] = value
 
-    def materialize(self, lam: Tensor) -> tuple[Tensor, Tensor | None]:
-        weight = row_scaled(self.weight, self.V @ lam, self.hyper_weight)
-        if self.bias is None:
-            return weight, None
-        return weight, torch.addcmul(self.bias, self.C @ lam, self.hyper_bias)
 
-    def _blocks(self) -> Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        blocks: list[tuple[Tensor, Tensor, Tensor, Tensor]]
-        blocks = [(self.weight, self.weight.flatten(1), self.hyper_weight.flatten(1), self.V)]
-        if self.bias is not None:
-            blocks.append((self.bias, self.bias[:, None], self.hyper_bias[:, None], self.C))
-        return blocks
+@dataclass(frozen=True)
+class Responding:
+    """A parameter, its response, and all places that hold it (several where it is tied)."""
+
+    path: str
+    weight: nn.Parameter
+    response: Response
+    places: tuple[Place, ...]
+
+
+class SelfTuning(nn.Module):
+    """What ``self_tune`` adds to a model, as one submodule of it: λ and σ, and a response per responding parameter.
+
+    Outside a step it does nothing: the model is the plain model, its weights are those at λ. Within :meth:`applied`
+    every responding parameter's place holds Ŵ(λ+ε).
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hyper: Hyper,
+        responses: Mapping[str, Response],
+        places: Mapping[str, tuple[str, ...]],
+        bindings: tuple[Binding, ...],
+        layouts: Mapping[str, Any],
+        reasons: Mapping[str, str],
+    ):
+        super().__init__()
+        self.hyper = hyper
+        self.responses = nn.ModuleDict({path.replace(".", "/"): response for path, response in responses.items()})
+        self.places = dict(places)
+        self.bindings = bindings
+        self.layouts = dict(layouts)
+        self.reasons = dict(reasons)
+        object.__setattr__(self, "_model", model)  # no submodule: the model holds this one
+        self._applied = False
+        self._register_load_state_dict_pre_hook(_reorder, with_module=True)  # type: ignore[no-untyped-call]
+
+    _model: nn.Module
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that this belongs to."""
+        return self._model
+
+    def forward(self, *inputs: Any) -> Any:
+        """Passes on what it gets: a container may call all of its children."""
+        return inputs[0] if len(inputs) == 1 else inputs
+
+    def responding(self) -> list[Responding]:
+        """Every responding parameter as the model holds it now; raises where one was replaced."""
+        result = []
+        for path, places in self.places.items():
+            response = cast(Response, self.responses[path.replace(".", "/")])
+            found = [Place(*_locate(self._model, place)) for place in places]
+            weight = found[0].module._parameters.get(found[0].name)
+            if weight is None or weight.shape != response.U.shape:
+                now = "is gone" if weight is None else f"now has the shape {tuple(weight.shape)}"
+                raise ConversionError(
+                    f"{path} {now}, but its response was made for {tuple(response.U.shape)}: a module was replaced "
+                    f"after self_tune; replace it before, or release(model) and self_tune it again"
+                )
+            for place, name in zip(found, places, strict=True):
+                if place.module._parameters.get(place.name) is not weight:
+                    raise ConversionError(
+                        f"{name} is no longer tied to {path}: tie parameters before self_tune, or untie them before it"
+                    )
+            result.append(Responding(path, weight, response, tuple(found)))
+        return result
+
+    @contextmanager
+    def applied(self, sample: HyperSample) -> Iterator[None]:
+        """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers."""
+        from stn_tune.nn.per_example import Draws, form_of
+
+        if self._applied:
+            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
+        responding = self.responding()
+        per_example = sample.delta.dim() == 2
+        shared = sample.delta.mean(0) if per_example else sample.delta
+        own = form_of(self, responding) if per_example else {}
+        with ExitStack() as stack:
+            self._applied = True
+            stack.callback(setattr, self, "_applied", False)
+            stack.enter_context(self.hyper.using(sample))
+            for module, form in own.items():
+                draws = Draws(sample.delta, form.responses, form.layout, form.path)
+                stack.enter_context(form.installed(module, draws))
+            for r in responding:
+                if all(place.module in own and place.name in own[place.module].responses for place in r.places):
+                    PER_EXAMPLE[id(r.weight)] = r.response, sample.delta
+                    stack.callback(PER_EXAMPLE.pop, id(r.weight))
+                    continue
+                value = r.response.at(r.weight, shared)
+                for place in r.places:
+                    stack.callback(place.put, r.weight)
+                    place.put(value)
+            for binding in self.bindings:
+                stack.enter_context(binding.applied(self._model, sample))
+            yield
+
+    def absorb(self, shift: Tensor) -> None:
+        """λ has moved by ``shift``: every responding parameter takes up its response."""
+        for r in self.responding():
+            r.response.absorb(r.weight, shift)
+
+    def settle(self) -> None:
+        """Bound dropouts hold the values at the current λ, as plain numbers."""
+        if self.bindings:
+            values = self.hyper.values_now() | self.hyper.constants
+            for binding in self.bindings:
+                binding.set(self._model, values[binding.name])
+
+
+def _reorder(tuning: SelfTuning, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """A saved space may have the same names in another order: the columns of V follow."""
+    saved = state_dict.get(f"{prefix}hyper._extra_state")
+    if saved is None or set(saved["space"]) != set(tuning.hyper.space.names):
+        return
+    names = list(saved["space"])
+    order = [names.index(name) for name in tuning.hyper.space.names]
+    if order != sorted(order):
+        for key in [k for k in state_dict if k.startswith(f"{prefix}responses.") and k.endswith(".V")]:
+            state_dict[key] = state_dict[key][:, order]
+
+
+def _locate(model: nn.Module, path: str) -> tuple[nn.Module, str]:
+    module, _, name = path.rpartition(".")
+    try:
+        return model.get_submodule(module), name
+    except AttributeError:
+        raise ConversionError(
+            f"{path} is gone: a module was replaced after self_tune; replace it before, or release(model) and "
+            f"self_tune it again"
+        ) from None
+
+
+def self_tuning_of(model: nn.Module) -> SelfTuning | None:
+    """What ``self_tune`` added to ``model`` or to the model it wraps; None for a plain one."""
+    return next((module for module in model.modules() if isinstance(module, SelfTuning)), None)

@@ -118,7 +118,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         mark = self._clock.count("train_s", mark)
         valid = self._evaluate(self._loaders.valid)
         if not math.isfinite(valid["loss"]):
-            reason = f"the validation loss is {valid['loss']} after {self._trainer.step} steps"
+            reason = f"the validation loss is {valid['loss']} after {self._trainer.weight_steps} steps"
             result = {"diverged": result["diverged"] or reason, "done": True}
         if result["diverged"]:
             valid = dict.fromkeys(valid, math.nan) | {"loss": math.inf}
@@ -140,7 +140,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             **self._best,
             "train_loss": train_loss,
             "epoch": self._streams["train"].completed,
-            "step": self._trainer.step,
+            "step": self._trainer.weight_steps,
             "lr": self._trainer.optimizer.param_groups[0]["lr"],
             **self._constants,
             **self._trainer.metrics(),
@@ -176,8 +176,10 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
 
     def save_checkpoint(self, checkpoint_dir: str) -> str:
         """Everything that training continues from, in one file that is there whole or not at all."""
+        trainer = self._trainer.state_dict()
         state = {
-            "trainer": self._trainer.state_dict(),
+            "trainer": trainer,
+            "schedule": trainer.get("schedule"),
             "task": self._task.state_dict(),
             "streams": {name: stream.state_dict() for name, stream in self._streams.items()},
             "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,

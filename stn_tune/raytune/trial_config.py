@@ -54,7 +54,6 @@ def hyper_from_config(
         tune_scale=options.tune_scale,
         per_batch=options.per_batch,
         direct=options.direct,
-        centered=options.centered,
         constants=values,
     )
 

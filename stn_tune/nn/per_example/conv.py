@@ -1,4 +1,4 @@
-"""HyperConv1d and HyperConv2d."""
+"""Eq. 10 of convolutions (appendix C)."""
 
 from __future__ import annotations
 
@@ -6,42 +6,21 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from stn_tune.hyper import Hyper
-from stn_tune.nn.response import AffineLayer
+from stn_tune.nn.per_example import Draws, per_example
 
 
-class HyperConv(AffineLayer):
-    """Appendix C: one scalar λᵀu per output channel scales the hyper kernel, λᵀa the hyper bias.
-
-    2p + 2 n C_out parameters for a plain layer of p. Two convolutions are faster than one of twice the channels.
+@per_example(nn.Conv1d, nn.Conv2d, nn.Conv3d)
+def conv(layer: nn.Conv1d | nn.Conv2d | nn.Conv3d, draws: Draws, input: Tensor) -> Tensor:
+    """One scalar V δ_i per output channel scales the kernel's U; two convolutions are faster than one of twice the
+    channels. x: ``(batch, channels, ...)``.
     """
 
-    def _convolve(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return cast(Tensor, cast(Any, self)._conv_forward(input, weight, bias))
+    def convolve(weight: Tensor, bias: Tensor | None) -> Tensor:
+        return cast(Tensor, cast(Any, layer)._conv_forward(input, weight, bias))
 
-    def forward(self, input: Tensor) -> Tensor:
-        lam = self.lam
-        if lam.dim() == 1:
-            return self._convolve(input, *self.weights())
-        scale = self.scalars(self.V, lam, input, channel_dim=1)
-        correction = self._convolve(input, self.hyper_weight, None)
-        output = self._convolve(input, self.weight, self.bias).addcmul_(scale, correction)
-        if self.bias is None:
-            return output
-        return output.add_(self.scalars(self.C * self.hyper_bias[:, None], lam, input, channel_dim=1))
-
-
-class HyperConv1d(HyperConv, nn.Conv1d):
-    """``nn.Conv1d`` whose kernels respond to the hyperparameters; x: ``(batch, channels, length)``."""
-
-    def __init__(self, *args: Any, hyper: Hyper, **kwargs: Any):
-        nn.Conv1d.__init__(self, *args, **kwargs)
-        self._attach(hyper)
-
-
-class HyperConv2d(HyperConv, nn.Conv2d):
-    """``nn.Conv2d`` whose kernels respond to the hyperparameters; x: ``(batch, channels, height, width)``."""
-
-    def __init__(self, *args: Any, hyper: Hyper, **kwargs: Any):
-        nn.Conv2d.__init__(self, *args, **kwargs)
-        self._attach(hyper)
+    output = convolve(layer.weight, layer.bias)
+    if (u := draws.u("weight")) is not None:
+        output = output.addcmul_(draws.spread(draws.scale("weight"), input, 1), convolve(u, None))
+    if (u_bias := draws.u("bias")) is not None:
+        output = output.add_(draws.spread(draws.scale("bias") * u_bias, input, 1))
+    return output

@@ -1,38 +1,28 @@
-"""HyperLinear."""
+"""Eq. 10 of ``nn.Linear``."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stn_tune.hyper import Hyper
-from stn_tune.nn.response import AffineLayer
+from stn_tune.nn.per_example import Draws, per_example
 
 
-class HyperLinear(AffineLayer, nn.Linear):
-    """``nn.Linear`` whose weights respond to the hyperparameters, D_out(2 D_in + n) + D_out(2 + n) parameters.
+@per_example(nn.Linear)
+def linear(layer: nn.Linear, draws: Draws, input: Tensor) -> Tensor:
+    """For example i: [W x_i + b] + [(V δ_i) ⊙ (U x_i) + (V_b δ_i) ⊙ u_b].
 
     x: ``(batch, ..., in_features)`` -> ``(batch, ..., out_features)``.
-
-    Eq. 10, for example i: [W x_i + b] + [(V λ_i) ⊙ (W_hyper x_i) + (C λ_i) ⊙ b_hyper]
     """
-
-    def __init__(self, in_features: int, out_features: int, hyper: Hyper, bias: bool = True, **layout: Any):
-        nn.Linear.__init__(self, in_features, out_features, bias)
-        self._attach(hyper, **layout)
-
-    def forward(self, input: Tensor) -> Tensor:
-        lam = self.lam
-        if lam.dim() == 1:
-            return F.linear(input, *self.weights())
-        scale = self.scalars(self.V, lam, input)
-        correction = F.linear(input, self.hyper_weight)
-        if self.bias is None:
-            return F.linear(input, self.weight).addcmul_(scale, correction)
-        bias = torch.addcmul(self.bias, self.scalars(self.C, lam, input), self.hyper_bias)
-        if input.dim() == 2:
-            return torch.addmm(bias, input, self.weight.t()).addcmul_(scale, correction)
-        return (F.linear(input, self.weight) + bias).addcmul_(scale, correction)
+    bias: Tensor | None = layer.bias
+    if (u_bias := draws.u("bias")) is not None:
+        bias = torch.addcmul(layer.bias, draws.spread(draws.scale("bias"), input), u_bias)
+    if bias is not None and input.dim() == 2 and bias.dim() == 2:
+        output = torch.addmm(bias, input, layer.weight.t())
+    else:
+        output = F.linear(input, layer.weight)
+        output = output if bias is None else output + bias
+    if (u := draws.u("weight")) is None:
+        return output
+    return output.addcmul_(draws.spread(draws.scale("weight"), input), F.linear(input, u))
