@@ -9,7 +9,7 @@ import stn_tune as stn
 
 State = list[tuple[Tensor, Tensor]]
 
-PLAIN_LAYERS = ["encoder"]
+PLAIN_LAYERS = ["encoder", "decoder_bias"]
 """Stays elementary in an ST-LSTM: the tied softmax reads the embedding matrix directly."""
 
 
