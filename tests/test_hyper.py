@@ -5,6 +5,8 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from ray import tune
 from torch.distributions import Normal
 
@@ -39,24 +41,76 @@ def test_a_sample_gives_the_constrained_values_of_what_the_layers_see():
     sample = hyper.sample(16)
     assert set(sample) == set(SPACE)
     for i, name in enumerate(hyper.space.names):
-        expected = hyper.space.transform(name).constrain(sample.unconstrained[:, i] + hyper.origin[i])
+        expected = hyper.space.transform(name).constrain(sample.unconstrained[:, i])
         torch.testing.assert_close(sample[name], expected)
     assert sample.read == set(SPACE)
     assert (sample["holes"] == sample["holes"].round()).all()
 
 
-def test_centered_lambda_is_the_same_hyperparameter_in_shifted_coordinates():
-    centered, literal = make(scale=0.3), make(scale=0.3, centered=False)
-    assert centered.lam.tolist() == [0.0, 0.0, 0.0]
-    assert literal.lam.abs().min() > 0.1
-    torch.testing.assert_close(centered.lam + centered.origin, literal.lam)
-    drawn = []
-    for hyper in (centered, literal):
-        torch.manual_seed(1)
-        drawn.append(hyper.sample(50))
-    for name in SPACE:
-        torch.testing.assert_close(drawn[0][name], drawn[1][name])
-    assert centered.values_now() == pytest.approx(literal.values_now())
+def test_values_are_plain_numbers_where_torch_wants_them():
+    """A shared draw is a 0-d tensor without a gradient: float(), comparisons and torch's own arguments take it."""
+    sample = make().sample()
+    x = torch.ones(1000)
+    assert 0 < float(sample["drop"]) < 0.8
+    assert torch.nn.functional.dropout(x, p=sample["drop"]).shape == x.shape
+    logits, target = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    assert torch.nn.functional.cross_entropy(logits, target, label_smoothing=sample["drop"]) > 0
+    assert bool(sample["drop"] > 0)
+    assert not sample["drop"].requires_grad
+    assert not make().sample(differentiable=True)["drop"].requires_grad
+
+
+def test_a_copy_of_everything_is_not_a_use_of_anything():
+    sample = make(constants={"lr": 0.1}).sample()
+    copied = [dict(sample), {**sample}, dict(sample.items()), list(sample.values()), sample.copy()]
+    assert all(len(c) == 4 for c in copied)
+    assert sample.read == set()
+    assert sample.get("nothing") is None
+    assert {name: sample[name] for name in sample}.keys() == dict(sample).keys()
+    assert sample.read == {"drop", "holes", "alpha", "lr"}
+
+
+def test_lambda_and_sigma_are_state_and_no_parameters():
+    hyper = make()
+    assert list(hyper.parameters()) == []
+    assert {"lam/drop", "lam/holes", "lam/alpha", "raw_sigma/drop"} <= set(hyper.state_dict())
+    optimizer = torch.optim.Adam([hyper.lam], lr=0.1)
+    for convert in (stn.Hyper.half, stn.Hyper.bfloat16, stn.Hyper.double):
+        dtype = torch.float64 if convert is stn.Hyper.double else torch.float32
+        assert convert(hyper).lam.dtype == dtype, "half precision is not for λ"
+        assert optimizer.param_groups[0]["params"][0] is hyper.lam, "optimizers stay valid"
+
+
+def test_a_space_in_another_order_loads_the_right_values():
+    hyper = make(scale={"drop": 0.1, "holes": 1.0, "alpha": 3.0})
+    other = stn.Hyper({name: SPACE[name] for name in ("alpha", "drop", "holes")})
+    other.load_state_dict(hyper.state_dict())
+    assert other.values_now() == pytest.approx(hyper.values_now())
+    assert other.scales_now() == pytest.approx(hyper.scales_now())
+
+
+@given(st.floats(-1e6, 1e6))
+def test_lambda_is_held_where_r_still_moves(u):
+    """Past that point r stands still; every discrete value stays reachable."""
+    hyper = stn.Hyper(SPACE | {"log": tune.loguniform(1e-4, 1), "steps": tune.lograndint(1, 1000), "free": stn.real()})
+    hyper.lam.fill_(u)
+    hyper.raw_sigma.fill_(u)
+    hyper.hold()
+    assert hyper.sigma.min() * 1.001 >= 1e-3
+    assert hyper.sigma.max() <= 5.001
+    values = hyper.values_now()
+    assert 0.0007 < values["drop"] < 0.79999
+    assert values["free"] == pytest.approx(u, rel=1e-4, abs=1e-4)
+    if abs(u) > 20:
+        assert values["holes"] == (4 if u > 0 else 0)
+        assert values["steps"] == (999 if u > 0 else 1)
+
+
+def test_an_initial_value_beyond_the_hold_stays():
+    hyper = stn.Hyper({"drop": tune.uniform(0, 1)}, init={"drop": 1e-6}, scale=20.0)
+    hyper.hold()
+    assert hyper.values_now()["drop"] == pytest.approx(1e-6)
+    assert hyper.scales_now()["drop"] == pytest.approx(20.0)
 
 
 def test_per_batch_hyperparameters_are_drawn_once():
@@ -97,10 +151,10 @@ def test_entropy_is_the_gaussians():
 
 
 def test_a_fixed_scale_gets_no_gradient():
-    hyper = make(tune_scale=False)
-    hyper.sample(8).unconstrained.sum().backward()
-    assert hyper.lam.grad is not None
-    assert hyper.raw_sigma.grad is None
+    sample = make(tune_scale=False).sample(8, differentiable=True)
+    sample.delta.sum().backward()
+    assert sample.lam.grad.tolist() == [8.0, 8.0, 8.0]
+    assert sample.sigma.grad is None
 
 
 def test_state_loads_with_weights_only_and_only_into_the_same_space():
@@ -148,7 +202,7 @@ class TestScoreFunction:
 
     def exact(self, hyper):
         """∂E[F]/∂(λ, σ) by summing F over the values times the Gaussian mass that rounds to them."""
-        lam = (hyper.lam + hyper.origin).detach().double().requires_grad_()
+        lam = hyper.lam.detach().double().requires_grad_()
         sigma = hyper.sigma.detach().double().requires_grad_()
         grid = torch.linspace(-12, 12, 400_001, dtype=torch.float64)
         density = Normal(lam, sigma).log_prob(grid).exp()
@@ -165,12 +219,12 @@ class TestScoreFunction:
         estimates = []
         hyper.baseline.fill_(0.7)
         for _ in range(400 if reduction == "per example" else 2500):
-            sample = hyper.sample(None if reduction == "shared" else batch)
+            sample = hyper.sample(None if reduction == "shared" else batch, differentiable=True)
             losses = self.value(sample["units"]).expand(batch if reduction == "per batch" else sample["units"].shape)
             if reduction == "scalar":
                 losses = losses.mean()
             surrogate = hyper.score(losses, sample)
-            grad_lam, grad_raw = torch.autograd.grad(surrogate, (hyper.lam, hyper.raw_sigma))
+            grad_lam, grad_raw = torch.autograd.grad(surrogate, (sample.lam, sample.sigma))
             estimates.append([grad_lam.item(), grad_raw.item() / torch.sigmoid(hyper.raw_sigma).item()])
         estimates = torch.tensor(estimates, dtype=torch.float64)
         error = estimates.std(0) / len(estimates) ** 0.5
@@ -184,18 +238,14 @@ class TestScoreFunction:
         for offset in (0.0, 100.0):
             gradients = []
             for _ in range(300):
-                sample = hyper.sample(50)
+                sample = hyper.sample(50, differentiable=True)
                 surrogate = hyper.score(self.value(sample["units"]) + offset, sample)
-                gradients.append(torch.autograd.grad(surrogate, hyper.lam)[0].item())
+                gradients.append(torch.autograd.grad(surrogate, sample.lam)[0].item())
             spread.append(torch.tensor(gradients).std().item())
         assert spread[1] < 1.5 * spread[0], "a constant added to the loss does not add variance"
 
     def test_direct_values_carry_no_path_gradient(self):
         hyper = stn.Hyper({"units": tune.uniform(0, 8), "rate": tune.uniform(0, 1)}, direct=["units"])
-        sample = hyper.sample(3)
-        assert torch.autograd.grad(sample["units"].sum(), hyper.lam, retain_graph=True)[0].tolist() == [
-            0.0,
-            0.0,
-        ]
-        gradient = torch.autograd.grad(sample.unconstrained.sum(), hyper.lam)[0]
+        sample = hyper.sample(3, differentiable=True)
+        gradient = torch.autograd.grad(sample.delta.sum(), sample.lam)[0]
         assert gradient.tolist() == [0.0, 3.0]

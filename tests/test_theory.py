@@ -8,12 +8,13 @@ from ray import tune
 from torch import Tensor, nn
 
 import stn_tune as stn
+from stn_tune.nn.response import self_tuning_of
 
 double = {"dtype": torch.float64}
 
 
 class Affine(nn.Module):
-    """ŵ(λ) = Uλ + b: the bias of a HyperLinear whose input is zero is a general affine function of λ."""
+    """ŵ(λ+δ) = b + Vδ: a bias whose U is 1 is a general affine function of λ."""
 
     def __init__(self, size: int):
         super().__init__()
@@ -24,38 +25,49 @@ class Affine(nn.Module):
 
 
 class Quadratic:
-    """f(λ, w) = ½ λᵀAλ + λᵀBw + ½ wᵀCw + dᵀλ + eᵀw with C ≻ 0, and F(λ, w) = ½‖w − t‖² + ½ρ‖λ‖²."""
+    """f(λ, w) = ½ λᵀAλ + λᵀBw + ½ wᵀCw + dᵀλ + eᵀw with C ≻ 0, and F(λ, w) = ½‖w − t‖² + ½ρ‖λ‖².
 
-    def __init__(self, seed: int, n: int = 3, m: int = 5):
+    With ρ > 0 the validation loss depends on λ directly (Case 2).
+    """
+
+    def __init__(self, seed: int, n: int = 3, m: int = 5, rho: float = 0.0):
         g = torch.Generator().manual_seed(seed)
         self.n, self.m = n, m
         self.B, self.e, self.t = (torch.randn(*shape, generator=g, **double) for shape in [(n, m), (m,), (m,)])
         self.A, self.d = torch.randn(n, n, generator=g, **double), torch.randn(n, generator=g, **double)
         root = torch.randn(m, m, generator=g, **double)
         self.C = root @ root.t() / m + 0.5 * torch.eye(m, **double)
-        self.rho = 0.5
+        self.rho = rho
         self.jacobian = -torch.linalg.solve(self.C, self.B.t())
         J, offset = self.jacobian, -torch.linalg.solve(self.C, self.e)
         self.best = torch.linalg.solve(J.t() @ J + self.rho * torch.eye(n, **double), J.t() @ (self.t - offset))
 
     def loss(self, model: nn.Module, batch: tuple[str, Tensor], hp) -> Tensor:
         which, rows = batch
-        lam = torch.stack([hp[f"l{i}"].expand(len(rows)) for i in range(self.n)], -1)
         w = model(len(rows))
+        if which == "valid" and not self.rho:
+            return 0.5 * (w - self.t).square().sum(1).mean()
+        lam = torch.stack([hp[f"l{i}"].expand(len(rows)) for i in range(self.n)], -1)
         if which == "valid":
-            return 0.5 * ((w - self.t).square().sum(1) + self.rho * lam.square().sum(1)).mean()
+            return 0.5 * ((w - self.t).square().sum(1) + self.rho * lam.square().sum(1))
         quadratic = 0.5 * ((lam @ self.A) * lam).sum(1) + ((lam @ self.B) * w).sum(1) + 0.5 * ((w @ self.C) * w).sum(1)
         return (quadratic + lam @ self.d + w @ self.e).mean()
 
     def tuner(self, **options) -> stn.SelfTuner:
-        hyper = stn.Hyper({f"l{i}": stn.real() for i in range(self.n)}, scale=1.0, tune_scale=False).double()
+        space = {f"l{i}": stn.real() for i in range(self.n)}
+        hyper = stn.Hyper(space, scale=1.0, tune_scale=False, direct=self.rho > 0).double()
         model = stn.self_tune(Affine(self.m).double(), hyper)
-        nn.init.ones_(model.layer.hyper_bias)
-        model.layer.hyper_bias.requires_grad_(False)
+        nn.init.ones_(response(model).U).requires_grad_(False)
         curvature = torch.linalg.eigvalsh(self.C).max().item()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5 / curvature)
-        hyper_optimizer = torch.optim.SGD([hyper.lam], lr=0.05)
-        return stn.SelfTuner(model, hyper, optimizer, hyper_optimizer, **options)
+        bend = torch.linalg.eigvalsh(self.jacobian.t() @ self.jacobian).max().item() + self.rho
+        hyper_optimizer = torch.optim.SGD([hyper.lam], lr=0.3 / bend)
+        return stn.SelfTuner(model, hyper, optimizer, hyper_optimizer, **{"draw": "example", **options})
+
+
+def response(model: nn.Module) -> stn.nn.Response:
+    """That of the one bias."""
+    return self_tuning_of(model).responses["layer/bias"]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -64,7 +76,7 @@ def test_theorem_2_perturbed_training_recovers_the_best_response_jacobian(seed: 
     tuner = problem.tuner()
     for _ in range(1500):
         tuner.train_step(problem.loss, ("train", torch.zeros(32)))
-    learned = tuner.model.layer.C.detach()
+    learned = response(tuner.model).V.detach()
     error = (learned - problem.jacobian).norm() / problem.jacobian.norm()
     assert error < 1e-2
 
@@ -72,22 +84,48 @@ def test_theorem_2_perturbed_training_recovers_the_best_response_jacobian(seed: 
 def test_without_perturbations_the_jacobian_is_not_recovered():
     """The converse (Figure 2, left): a point mass says nothing about the gradient."""
     problem = Quadratic(0)
-    tuner = problem.tuner(train_draw="mean")
+    tuner = problem.tuner(draw="mean")
     for _ in range(1500):
         tuner.train_step(problem.loss, ("train", torch.zeros(32)))
-    learned = tuner.model.layer.C.detach()
+    learned = response(tuner.model).V.detach()
     assert (learned - problem.jacobian).norm() / problem.jacobian.norm() > 0.5
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_theorem_2_holds_for_draws_that_a_batch_shares(seed: int):
+    """Over steps instead of over examples, so that small steps are needed at the end."""
+    problem = Quadratic(seed)
+    tuner = problem.tuner(draw="batch")
+    for k in range(6000):
+        tuner.optimizer.param_groups[0]["lr"] *= 0.9995
+        tuner.train_step(problem.loss, ("train", torch.zeros(1)))
+        if k == 3000:
+            middle = (response(tuner.model).V.detach() - problem.jacobian).norm() / problem.jacobian.norm()
+    error = (response(tuner.model).V.detach() - problem.jacobian).norm() / problem.jacobian.norm()
+    assert error < 1e-2
+    assert middle < 0.2
 
 
 @pytest.mark.parametrize("valid_draw", ["mean", "example"])
 @pytest.mark.parametrize("seed", range(2))
 def test_theorem_2_alternating_descent_reaches_the_known_optimum(seed: int, valid_draw: str):
-    problem = Quadratic(seed)
+    problem = Quadratic(seed, n=2)
     tuner = problem.tuner(valid_draw=valid_draw, warmup_steps=300)
     train = [("train", torch.zeros(32))] * 3000
     tuner.epoch(problem.loss, train, iter([("valid", torch.zeros(512))] * 3000))
     tolerance = 0.01 if valid_draw == "mean" else 0.05
     torch.testing.assert_close(tuner.hyper.lam.detach(), problem.best, rtol=0, atol=tolerance)
+
+
+def test_case_2_the_score_function_finds_the_optimum_of_a_loss_that_depends_on_lambda_directly():
+    problem = Quadratic(0, rho=0.5)
+    tuner = problem.tuner(warmup_steps=300)
+    train = [("train", torch.zeros(32))] * 3000
+    tuner.epoch(problem.loss, train, iter([("valid", torch.zeros(2048))] * 3000))
+    for group in tuner.hyper_optimizer.param_groups:
+        group["lr"] = 0.01
+    tuner.epoch(problem.loss, train[:1000], iter([("valid", torch.zeros(2048))] * 1000))
+    torch.testing.assert_close(tuner.hyper.lam.detach(), problem.best, rtol=0, atol=0.1)
 
 
 def ridge_data(seed: int, train: int = 30, dim: int = 20, noise: float = 4.0) -> dict[str, tuple[Tensor, Tensor]]:
@@ -134,7 +172,7 @@ def alternate(space, init, loss, data, steps: int = 4500, batch: int = 60, hyper
     hyper = stn.Hyper(space, init=init, scale=0.5, tune_scale=False).double()
     model = stn.self_tune(Linear(data["train"][0].shape[1]).double(), hyper)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
-    tuner = stn.SelfTuner(model, hyper, optimizer, hyper_lr=hyper_lr, warmup_steps=200)
+    tuner = stn.SelfTuner(model, hyper, optimizer, hyper_lr=hyper_lr, warmup_steps=200, draw="example")
     order = torch.Generator().manual_seed(0)
     x, t = data["train"]
 

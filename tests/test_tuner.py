@@ -33,13 +33,14 @@ def make(space=None, net=None, lr=0.1, hyper_options=None, **options) -> stn.Sel
 
 
 def snapshot(tuner):
-    named = {**dict(tuner.model.named_parameters()), **dict(tuner.hyper.named_parameters())}
-    named |= dict(tuner.model.named_buffers())
+    named = {**dict(tuner.model.named_parameters()), **dict(tuner.model.named_buffers())}
     return {name: value.detach().clone() for name, value in named.items()}
 
 
 def changed(before, after):
-    return {name for name in before if not torch.equal(before[name], after[name])}
+    return {
+        name.rpartition("hyper.")[2] for name in before if not torch.allclose(before[name], after[name], 0, 0, True)
+    }
 
 
 def test_train_steps_move_weights_and_valid_steps_move_lambda_and_sigma():
@@ -51,10 +52,13 @@ def test_train_steps_move_weights_and_valid_steps_move_lambda_and_sigma():
     assert changed(before, middle) == {name for name, _ in tuner.model.named_parameters()}
     assert loss.shape == ()
     assert not loss.requires_grad
-    assert all(p.grad is None for p in tuner.hyper.parameters()), "λ is detached in weight steps"
+    assert tuner.hyper.lam.grad is None, "λ gets no gradient in weight steps"
     tuner.optimizer.zero_grad()
     tuner.valid_step(loss_fn, valid)
-    assert changed(middle, snapshot(tuner)) == {"lam", "raw_sigma"}
+    assert changed(middle, snapshot(tuner)) == {"lam", "raw_sigma", "0.weight", "0.bias", "3.weight", "3.bias"}
+    for r in tuner._tuning.responding():
+        expected = r.response.at(middle[r.path], tuner.hyper.lam - middle["0._stn.hyper.lam"])
+        torch.testing.assert_close(r.weight.detach(), expected.detach(), msg="the weights take up the response")
     assert all(p.grad is None for p in tuner.model.parameters()), "weights get no gradient work"
     assert all(p.requires_grad for p in tuner.model.parameters())
     assert tuner.model.training
@@ -67,7 +71,7 @@ def test_a_fixed_scale_stays():
     tuner.train_step(loss_fn, train)
     before = snapshot(tuner)
     tuner.valid_step(loss_fn, valid)
-    assert changed(before, snapshot(tuner)) == {"lam"}
+    assert changed(before, snapshot(tuner)) == {"lam", "0.weight", "0.bias", "3.weight", "3.bias"}
 
 
 def test_valid_steps_see_eval_mode_and_restore_what_was_there():
@@ -90,36 +94,70 @@ def test_valid_steps_see_eval_mode_and_restore_what_was_there():
     assert [m.training for m in tuner.model.modules()] == expected
 
 
-def test_the_gradient_of_a_hyperparameter_step_is_that_of_the_objective():
-    tuner = make(
-        hyper_options={"scale": 0.4},
-        entropy_weight=0.3,
-        hyper_optimizer=None,
-        valid_draw="example",
-        clip=None,
-    )
+@pytest.mark.parametrize("draw", ["batch", "example"])
+def test_the_gradient_of_a_hyperparameter_step_is_that_of_the_objective(draw):
+    tuner = make(hyper_options={"scale": 0.4}, entropy_weight=0.3, valid_draw=draw)
     tuner.train_step(loss_fn, batches(1)[0])
     batch = batches(1, seed=1)[0]
     hyper, model = tuner.hyper, tuner.model
     lam, raw = hyper.lam.detach().clone().requires_grad_(), hyper.raw_sigma.detach().clone().requires_grad_()
     torch.manual_seed(5)
-    noise = torch.randn(8, 1)
+    noise = torch.randn(8, 1) if draw == "example" else torch.randn(1).expand(8, 1)
     sigma = nn.functional.softplus(raw)
-    drawn = lam + sigma * noise
+    delta = lam - hyper.lam + sigma * noise
     x = batch[0]
-    for layer in (model[0], model[3]):
+    for path in ("0", "3"):
+        layer = model[int(path)]
+        weight, bias = (tuner._tuning.responses[f"{path}/{name}"] for name in ("weight", "bias"))
         x = (
             nn.functional.linear(x, layer.weight, layer.bias)
-            + (drawn @ layer.V.t()) * (x @ layer.hyper_weight.t())
-            + (drawn @ layer.C.t()) * layer.hyper_bias
+            + (delta @ weight.V.t()) * (x @ weight.U.t())
+            + (delta @ bias.V.t()) * bias.U
         )
-        x = x.relu() if layer is model[0] else x
+        x = x.relu() if path == "0" else x
     entropy = torch.log(sigma * (2 * torch.pi * torch.e) ** 0.5).sum()
     expected = torch.autograd.grad(nn.functional.cross_entropy(x, batch[1]) - 0.3 * entropy, (lam, raw))
     torch.manual_seed(5)
-    tuner.valid_step(loss_fn, batch)
+    with tuner.tuning(batch) as hp:
+        tuner.backward(loss_fn(model, batch, hp))
     torch.testing.assert_close(hyper.lam.grad, expected[0])
     torch.testing.assert_close(hyper.raw_sigma.grad, expected[1])
+
+
+def test_steps_and_their_pieces_are_the_same():
+    """A loop that owns its backward and its steps does what train_step and valid_step do, bit for bit."""
+    whole, pieces = make(), make()
+    for k, (train, valid) in enumerate(zip(batches(4), batches(4, seed=1), strict=True)):
+        torch.manual_seed(k)
+        whole.train_step(loss_fn, train)
+        whole.valid_step(loss_fn, valid)
+        torch.manual_seed(k)
+        with pieces.training(train) as hp:
+            loss_fn(pieces.model, train, hp).backward()
+        pieces.optimizer.step()
+        pieces.optimizer.zero_grad()
+        pieces.weight_steps += 1
+        with pieces.tuning(valid) as hp:
+            pieces.backward(loss_fn(pieces.model, valid, hp))
+        pieces.step()
+        assert changed(snapshot(whole), snapshot(pieces)) == set()
+    assert whole.schedule == pieces.schedule
+
+
+def test_pieces_out_of_order_are_told():
+    tuner = make()
+    train, valid = batches(2)
+    with pytest.raises(RuntimeError, match="step without a gradient"):
+        tuner.step()
+    with pytest.raises(RuntimeError, match="backward belongs inside"):
+        tuner.backward(loss_fn(tuner.model, valid, {}))
+    tuner.train_step(loss_fn, train)
+    with pytest.raises(RuntimeError, match="cannot be nested"), tuner.training(train), tuner.tuning(valid):
+        pass
+    assert tuner.model.training
+    tuner.model.eval()
+    with pytest.raises(ValueError, match="eval mode"):
+        tuner.train_step(loss_fn, train)
 
 
 def test_algorithm_1_alternates_after_the_warm_up():
@@ -145,7 +183,7 @@ def test_draws_per_example_per_batch_or_not_at_all():
         return loss_fn(model, batch, hp)
 
     for draw in ("example", "batch", "mean"):
-        make(train_draw=draw).train_step(spy, batches(1)[0])
+        make(draw=draw).train_step(spy, batches(1)[0])
     assert shapes == [(8,), (), ()]
 
 
@@ -164,7 +202,7 @@ def test_metrics_and_schedule_follow_every_update():
     space = {"drop": tune.uniform(0, 0.9), "noise": tune.randint(0, 4)}
 
     def loss(model, batch, hp):
-        return loss_fn(model, (batch[0] * hp["noise"].view(-1, 1) if model.training else batch[0], batch[1]), hp)
+        return loss_fn(model, (batch[0] * hp["noise"] if model.training else batch[0], batch[1]), hp)
 
     tuner = make(space=space, hyper_lr=0.3)
     start = tuner.metrics()
@@ -196,7 +234,8 @@ class TestDirect:
 
     def make(self, **options):
         space = {"drop": tune.uniform(0, 0.9), "shift": tune.randint(0, 5)}
-        return make(space=space, hyper_options={"direct": ["shift"], "tune_scale": False}, **options)
+        hyper_options = {"direct": ["shift"], "tune_scale": False}
+        return make(space=space, hyper_options=hyper_options, **{"draw": "example", **options})
 
     def test_a_fixed_scale_still_draws_and_moves_towards_the_optimum(self):
         tuner = self.make(hyper_lr=0.05)
@@ -231,7 +270,7 @@ class TestNonFinite:
             if when == "validation loss" and not model.training:
                 return value + float("inf")
             if when == "validation gradient" and not model.training:
-                return value + torch.sqrt(hp["drop"].sum() * 0.0)
+                return value + torch.sqrt(model[0].weight.square().sum() * 0.0)
             return value
 
         return loss
@@ -257,7 +296,8 @@ class TestNonFinite:
         assert tuner.schedule == history
         tuner.train_step(loss_fn, batches(1)[0])
         tuner.valid_step(loss_fn, batches(1)[0])
-        assert all(value.isfinite().all() for value in snapshot(tuner).values() if value.is_floating_point())
+        named = {name: value for name, value in snapshot(tuner).items() if not name.endswith(("baseline", "est"))}
+        assert all(value.isfinite().all() for value in named.values())
 
 
 def test_evaluation_weighs_batches_by_their_size_at_the_deterministic_lambda():
@@ -273,19 +313,20 @@ def test_evaluation_weighs_batches_by_their_size_at_the_deterministic_lambda():
 def test_mistakes_in_the_set_up_are_named():
     plain = nn.Linear(2, 2)
     hyper = stn.Hyper({"drop": tune.uniform(0, 1)})
-    with pytest.raises(ValueError, match="Linear has no hyper layers: pass it through self_tune"):
+    with pytest.raises(ValueError, match="Linear is not self-tuned: pass it through self_tune"):
         stn.SelfTuner(plain, hyper, torch.optim.SGD(plain.parameters(), lr=1))
     early = torch.optim.SGD(plain.parameters(), lr=1)
     model = stn.self_tune(plain, hyper)
-    with pytest.raises(ValueError, match="the optimizer does not move hyper_weight: build it after self_tune"):
+    with pytest.raises(ValueError, match=r"does not move the response of weight \(U\): build it after self_tune"):
         stn.SelfTuner(model, hyper, early)
     other = stn.Hyper({"drop": tune.uniform(0, 1)})
-    with pytest.raises(ValueError, match="converted with another Hyper"):
+    with pytest.raises(ValueError, match="self-tuned with another Hyper"):
         stn.SelfTuner(model, other, torch.optim.SGD(model.parameters(), lr=1))
     for options, message in [
-        ({"train_steps": 0}, "train_steps is 0; it must be at least 1"),
+        ({"train_steps": 0}, "train_steps is 0; it must be a number, at least 1"),
+        ({"hyper_lr": "a"}, "hyper_lr is 'a'; it must be a positive number"),
         ({"clip": 0.0}, "clip is 0.0; it must be positive"),
-        ({"train_draw": "epoch"}, "train_draw is 'epoch'; it must be 'example', 'batch' or 'mean'"),
+        ({"draw": "epoch"}, "draw is 'epoch'; it must be 'batch', 'example' or 'mean'"),
     ]:
         with pytest.raises(ValueError, match=message):
             make(**options)
@@ -299,7 +340,7 @@ def test_optimizers_of_the_callers_own_move_each_of_lambda_and_sigma_once():
         return stn.SelfTuner(tuner.model, hyper, torch.optim.SGD(tuner.model.parameters(), lr=0.1), *optimizers)
 
     with pytest.raises(ValueError, match=r"hyper_optimizer moves σ, .*: build it with \[hyper\.lam\] alone"):
-        again(adam(hyper.parameters()))
+        again(adam([hyper.lam, hyper.raw_sigma]))
     with pytest.raises(ValueError, match="hyper_optimizer does not move λ"):
         again(adam([hyper.raw_sigma]))
     with pytest.raises(ValueError, match="scale_optimizer must move σ and nothing else"):
@@ -309,7 +350,8 @@ def test_optimizers_of_the_callers_own_move_each_of_lambda_and_sigma_once():
     other.train_step(loss_fn, train)
     before = snapshot(other)
     other.valid_step(loss_fn, valid)
-    moved = {name: (after - before[name]).abs() for name, after in snapshot(other).items()}
+    now = snapshot(other)
+    moved = {key: (now[f"0._stn.hyper.{key}"] - before[f"0._stn.hyper.{key}"]).abs() for key in ("lam", "raw_sigma")}
     assert moved["lam"] == pytest.approx(0.02, rel=1e-4)
     assert moved["raw_sigma"] == pytest.approx(0.01, rel=1e-4)
 
@@ -350,7 +392,7 @@ def test_sparse_gradients_are_checked_and_not_clipped():
             return self.fc(self.drop(self.embedding(x)))
 
     hyper = stn.Hyper({"drop": tune.uniform(0, 0.9)})
-    model = stn.self_tune(Words(), hyper, exclude=["embedding"])
+    model = stn.self_tune(Words(), hyper)
     batch = torch.tensor([0, 3, 3, 1]), torch.tensor([0, 1, 2, 0])
     before = model.embedding.weight.detach().clone()
     stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1)).train_step(loss_fn, batch)

@@ -121,6 +121,7 @@ class SelfTuner(Trainer):
     @contextmanager
     def tuning(self, batch: Batch) -> Iterator[HyperSample]:
         """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards."""
+        self._tuning.require_outside()
         with evaluating(self.model), frozen(self.model), self._differentiable():
             sample = self._drawn(self.valid_draw, batch, differentiable=True)
             self._sample = sample

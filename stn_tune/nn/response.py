@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from stn_tune.errors import ConversionError
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.bindings import Binding
+from stn_tune.nn.kernels.autocast import full_precision
 
 NAME = "_stn"
 """Under which name the model holds what ``self_tune`` adds."""
@@ -38,9 +39,14 @@ class Response(nn.Module):
         self.U = nn.Parameter(torch.empty_like(like, requires_grad=False).uniform_(-bound, bound))
         self.V = nn.Parameter(torch.empty(rows, n, dtype=like.dtype, device=like.device).normal_(std=0.01))
 
+    def extra_repr(self) -> str:
+        """The shapes of U and V."""
+        return f"U={tuple(self.U.shape)}, V={tuple(self.V.shape)}"
+
     def scale(self, delta: Tensor) -> Tensor:
         """Vδ: ``(rows,)`` for one δ, ``(batch, rows)`` for one per example."""
-        return delta.to(self.V.dtype) @ self.V.t()
+        with full_precision(self.V.device):
+            return delta.to(self.V.dtype) @ self.V.t()
 
     def at(self, weight: Tensor, delta: Tensor) -> Tensor:
         """Ŵ for one δ ``(n,)``."""
@@ -187,8 +193,7 @@ class SelfTuning(nn.Module):
         """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers."""
         from stn_tune.nn.per_example import Draws, form_of
 
-        if self._applied:
-            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
+        self.require_outside()
         responding = self.responding()
         per_example = sample.delta.dim() == 2
         shared = sample.delta.mean(0) if per_example else sample.delta
@@ -212,6 +217,11 @@ class SelfTuning(nn.Module):
             for binding in self.bindings:
                 stack.enter_context(binding.applied(self._model, sample))
             yield
+
+    def require_outside(self) -> None:
+        """Raises within a step."""
+        if self._applied:
+            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
 
     def absorb(self, shift: Tensor) -> None:
         """λ has moved by ``shift``: every responding parameter takes up its response."""

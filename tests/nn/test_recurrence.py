@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from stn_tune.nn.kernels import rowscale
 from stn_tune.nn.kernels.recurrence import lstm_layer
 
-NAMES = ("x", "h0", "c0", "w_ih", "u_ih", "w_hh", "u_hh", "scale", "bias")
+NAMES = ("x", "h0", "c0", "w_ih", "u_ih", "w_hh", "u_hh", "scale_ih", "scale_hh", "bias")
 
 
 @pytest.fixture(params=["written out", "apart"], autouse=True)
@@ -26,7 +26,7 @@ def strategy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def inputs(steps: int = 4, batch: int = 3, features: int = 3, hidden: int = 2, bias: str = "BR") -> list[Tensor]:
     torch.manual_seed(0)
     size = {"T": steps, "B": batch, "D": features, "H": hidden, "R": 4 * hidden}
-    shapes = ("TBD", "BH", "BH", "RD", "RD", "RH", "RH", "BR", bias)
+    shapes = ("TBD", "BH", "BH", "RD", "RD", "RH", "RH", "BR", "BR", bias)
     return [torch.randn([size[s] for s in shape], dtype=torch.float64, requires_grad=True) for shape in shapes]
 
 
@@ -45,16 +45,17 @@ def torch_lstm(
     u_ih: Tensor,
     w_hh: Tensor,
     u_hh: Tensor,
-    scale: Tensor,
+    scale_ih: Tensor,
+    scale_hh: Tensor,
     bias: Tensor,
 ) -> tuple[Tensor, ...]:
     """nn.LSTM once per example, on the weights W + scale[b] ⊙row U."""
     outputs = []
-    for b, s in enumerate(scale[:, :, None]):
+    for b in range(len(scale_ih)):
         lstm = nn.LSTM(x.shape[2], h0.shape[1], dtype=x.dtype)
         weights = {
-            "weight_ih_l0": w_ih + s * u_ih,
-            "weight_hh_l0": w_hh + s * u_hh,
+            "weight_ih_l0": w_ih + scale_ih[b, :, None] * u_ih,
+            "weight_hh_l0": w_hh + scale_hh[b, :, None] * u_hh,
             "bias_ih_l0": bias[b] if bias.dim() == 2 else bias,
             "bias_hh_l0": torch.zeros_like(bias[0] if bias.dim() == 2 else bias),
         }
@@ -87,12 +88,13 @@ def test_a_gradient_may_arrive_on_one_output_alone(arriving: int) -> None:
 
 SUBSETS = {
     **{name: {name} for name in NAMES},
-    "hyperparameter step": {"x", "scale", "bias"},
-    "hyperparameter step, first layer": {"scale", "bias"},
+    "hyperparameter step": {"x", "scale_ih", "scale_hh", "bias"},
+    "hyperparameter step, first layer": {"scale_ih", "scale_hh", "bias"},
     "weight step, first batch": set(NAMES) - {"x", "h0", "c0"},
     "elementary weights": {"w_ih", "w_hh"},
-    "hyper weights and scale": {"u_ih", "u_hh", "scale"},
-    "input weights and scale": {"w_ih", "scale"},
+    "hyper weights and scale": {"u_ih", "u_hh", "scale_ih", "scale_hh"},
+    "one scale": {"scale_hh"},
+    "input weights and scale": {"w_ih", "scale_ih"},
 }
 
 
@@ -151,7 +153,7 @@ def test_scale_needs_a_row_per_example() -> None:
 
 
 def test_product_and_its_gradients() -> None:
-    x, _, _, w, u, _, _, scale, _ = inputs()
+    x, _, _, w, u, _, _, scale, *_ = inputs()
     y = torch.einsum("tbd,brd->tbr", x, w + scale[:, :, None] * u)
     d = torch.randn_like(y)
     dx, *rest = torch.autograd.grad(y, [x, w, u, scale], d)

@@ -6,6 +6,7 @@ from torch import nn
 
 import stn_tune as stn
 from stn_tune.nn import regularizers as reg
+from stn_tune.nn.response import self_tuning_of
 
 RATES = torch.tensor([0.0, 0.25, 0.5, 0.95, 1.0])
 LAYOUTS = {
@@ -112,35 +113,36 @@ def test_l2_is_torchs_weight_decay():
     with torch.no_grad():
         for p, value in zip(plain.parameters(), before, strict=True):
             p.copy_(value)
-    gradients = torch.autograd.grad(reg.l2(plain, 0.1), list(plain.parameters()))
+    gradients = torch.autograd.grad(stn.nn.l2(plain, 0.1), list(plain.parameters()))
     for value, gradient, expected in zip(before, gradients, decayed, strict=True):
         torch.testing.assert_close(value - gradient, expected)
 
 
-def test_l2_of_a_self_tuned_model_weighs_each_examples_own_weights(hyper):
-    model = stn.self_tune(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)), hyper).double()
-    torch.nn.init.normal_(model[0].V)
-    sample = hyper.sample(6)
-    coefficient = torch.rand(6, dtype=torch.float64)
-    with hyper.using(sample):
-        penalty = reg.l2(model, coefficient)
-    expected = torch.zeros((), dtype=torch.float64)
-    for lam, c in zip(sample.unconstrained, coefficient, strict=True):
-        weight, bias = model[0].materialize(lam)
-        expected += 0.5 * c * (weight.square().sum() + bias.square().sum() + 4) / 6
-    torch.testing.assert_close(penalty, expected)
+def test_l2_of_a_self_tuned_model_is_that_of_the_weights_it_computes_with(hyper):
+    model = stn.self_tune(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).double(), hyper)
+    tuning = self_tuning_of(model)
+    plain = stn.nn.l2(model, 0.5).item()
+    assert plain == pytest.approx(
+        0.25 * sum(p.square().sum().item() for p in [*model[0].parameters(recurse=False)]) + 1
+    )
+    with torch.no_grad():
+        for response in tuning.responses.values():
+            response.V.normal_()
+    with tuning.applied(hyper.sample()):
+        inside = stn.nn.l2(model, 0.5)
+        weight, bias = model[0].weight, model[0].bias
+    torch.testing.assert_close(inside, 0.25 * (weight.square().sum() + bias.square().sum() + 4))
+    assert inside.item() != pytest.approx(plain)
 
 
 def test_l2_counts_tied_weights_once(hyper):
     a, b = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
     b.weight = a.weight
     model = nn.Sequential(a, b).double()
-    plain = reg.l2(model, 2.0).item()
+    plain = stn.nn.l2(model, 2.0).item()
     assert plain == pytest.approx(a.weight.square().sum().item())
     stn.self_tune(model, hyper)
-    with torch.no_grad():
-        a.V.zero_()
-    assert reg.l2(model, 2.0).item() == pytest.approx(plain)
+    assert stn.nn.l2(model, 2.0).item() == pytest.approx(plain)
 
 
 def test_a_strength_of_the_wrong_length_is_named():

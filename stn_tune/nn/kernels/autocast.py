@@ -8,5 +8,6 @@ import torch
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Switches autocast off, where the device has it."""
-    return torch.autocast(device.type, enabled=False) if device.type in ("cpu", "cuda") else nullcontext()
+    """Switches autocast off, where it is on."""
+    on = device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if on else nullcontext()
