@@ -12,11 +12,11 @@ import time
 import fsspec
 import pandas as pd
 import pytest
+from stn_tune.analysis.frame import FIRST_COLUMNS
+from stn_tune.analysis.order import METHOD_ORDER, in_order, title
 
 from stn_tune import analysis
 from stn_tune.analysis import AnalysisError, incumbent, load, reading, table
-from stn_tune.analysis.frame import FIRST_COLUMNS
-from stn_tune.analysis.order import METHOD_ORDER, in_order, title
 from tests.analysis import logs
 
 

@@ -7,11 +7,11 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-
-from stn_tune.analysis import AnalysisError, curves, load, plots
 from stn_tune.analysis.labels import Label, groups, metric_title, parse
 from stn_tune.analysis.plots_grid import greedy_schedule, nearest
 from stn_tune.analysis.style import METHOD_LINES, NotThere, asks_for_log, method_lines, save, spread, zoom
+
+from stn_tune.analysis import AnalysisError, curves, load, plots
 from tests.analysis import logs
 
 mpl.use("Agg")

@@ -11,10 +11,10 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 import pytest
+from stn_tune.analysis.report import compose, inline
 
 from benchmarks import report as command
 from stn_tune.analysis import FIGURES, AnalysisError, load, report
-from stn_tune.analysis.report import compose, inline
 from tests.analysis import logs
 
 mpl.use("Agg")

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from stn_tune.analysis.report import compose
 
 from benchmarks import overview
 from benchmarks.record import difference, plain_settings
 from benchmarks.tasks import problem
 from stn_tune.analysis import load
-from stn_tune.analysis.report import compose
 
 RESULTS = Path(__file__).parents[2] / "results"
 README = RESULTS.parent / "README.md"

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from stn_tune.analysis.labels import parse
 
 import stn_tune as stn
 from benchmarks.__main__ import main
 from benchmarks.studies import schedules, sensitivity, spaced
 from benchmarks.tasks import problem
-from stn_tune.analysis.labels import parse
 
 
 def test_every_change_is_one_that_the_presets_know():

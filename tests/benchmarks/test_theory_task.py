@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
+from stn_tune.analysis.style import NotThere
 from torch.autograd.functional import jacobian
 
 from benchmarks import theory
@@ -13,7 +14,6 @@ from benchmarks.settings import SettingsError
 from benchmarks.tasks import problem
 from benchmarks.tasks.theory import EXACT, POINTS, data, gated_response, ridge_response
 from stn_tune.analysis import load, plots
-from stn_tune.analysis.style import NotThere
 from tests.analysis import logs
 
 

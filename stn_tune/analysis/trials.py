@@ -1,116 +1,49 @@
-"""Where logs lie and what their lines say: any storage, both formats, one parser of rows."""
+"""A trial's reported rows, from the lines of a log to columns."""
 
 from __future__ import annotations
 
 import json
-import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyarrow import ArrowInvalid, fs  # type: ignore[import-untyped]
 
-from stn_tune.errors import AnalysisError
 from stn_tune.nested import flatten
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
 
 HOUSEKEEPING = {
-    "checkpoint_dir_name", "config", "date", "experiment_id", "experiment_tag", "hostname", "hp/seed",
+    "checkpoint_dir_name", "clock", "config", "date", "experiment_id", "experiment_tag", "hostname", "hp/seed",
     "iterations_since_restore", "node_ip", "pid", "should_checkpoint", "time_since_restore", "timesteps_since_restore",
     "trial", "trial_id", "warmup_time",
 }  # fmt: skip
-"""What Tune adds to every row and no analysis asks for, or what the frame holds under its own name."""
+"""Keys that Tune adds to every row and no analysis needs, or that the frame holds under another name."""
 
-READERS = 16
-WINDOW = 256
+RESERVED = "stn"
+"""The key of a trial's config that holds the space, the options and the seed of online tuning."""
+
 CHUNK = 2**22
-
-
-class Storage:
-    """A place of logs: a local or mounted path, or a URI that pyarrow or fsspec understands."""
-
-    def __init__(self, place: str | os.PathLike[str]):
-        self.name = os.fspath(place)
-        self._fs, self.root = _resolve(self.name)
-        if self.info.type == fs.FileType.NotFound:
-            raise AnalysisError(f"{self.name}: there is no such file or folder")
-
-    @property
-    def info(self) -> fs.FileInfo:
-        try:
-            return self._fs.get_file_info(self.root)
-        except OSError as error:
-            raise AnalysisError(f"{self.name} cannot be reached: {error}") from None
-
-    def files(self) -> list[str]:
-        """Every file at or below the root, sorted, as paths that :meth:`read` takes."""
-        if self.info.type == fs.FileType.File:
-            return [self.root]
-        try:
-            found = self._fs.get_file_info(fs.FileSelector(self.root, recursive=True))
-        except OSError as error:
-            raise AnalysisError(f"{self.name} cannot be read: {error}") from None
-        return sorted(info.path for info in found if info.type == fs.FileType.File)
-
-    def shown(self, path: str) -> str:
-        """A path below the root, as it follows from the name that was given."""
-        return self.name.rstrip("/") + path[len(self.root) :] if path.startswith(self.root) else path
-
-    def read(self, path: str) -> bytes:
-        with self._fs.open_input_stream(path, compression=None) as stream:
-            return bytes(stream.read())
-
-    def read_all(self, paths: Iterable[str]) -> Iterator[bytes | None]:
-        """The contents in order, None where a file cannot be read; by several threads, a window of files at a time."""
-        remaining = iter(paths)
-        with ThreadPoolExecutor(READERS) as pool:
-            while window := list(islice(remaining, WINDOW)):
-                yield from pool.map(self._read_if_possible, window)
-
-    def _read_if_possible(self, path: str) -> bytes | None:
-        try:
-            return self.read(path)
-        except OSError:
-            return None
-
-
-def _resolve(name: str) -> tuple[fs.FileSystem, str]:
-    if "://" not in name:
-        return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(name))
-    try:
-        found, path = fs.FileSystem.from_uri(name)
-        return found, path.rstrip("/") or "/"
-    except (ArrowInvalid, NotImplementedError):
-        pass
-    except OSError as error:
-        raise AnalysisError(f"{name} cannot be reached: {error}") from None
-    import fsspec  # type: ignore[import-untyped]
-
-    try:
-        other, path = fsspec.core.url_to_fs(name)
-    except (ValueError, ImportError) as error:
-        raise AnalysisError(f"{name}: neither pyarrow nor fsspec reads it: {error}") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(other)), path.rstrip("/") or "/"
+"""Bytes that are parsed at once."""
 
 
 @dataclass
 class Lines:
-    """The rows of a log, and the lines that were none."""
+    """The rows of a log, and how many lines could not be read."""
 
     rows: list[Row] = field(default_factory=list)
     torn: bool = False
+    """Whether the last line is incomplete."""
     broken: int = 0
+    """Other lines that are not JSON objects."""
 
     @classmethod
     def parse(cls, data: bytes) -> Lines:
-        """JSON lines. A last line that does not end is torn; any other that cannot be read is broken."""
+        """Reads JSON lines."""
         result = cls()
         start, last = 0, True
         while start < len(data):
@@ -127,7 +60,7 @@ class Lines:
 
 
 def _objects(data: bytes) -> list[Any]:
-    """What each line holds; None where it cannot be read. All at once, which is faster, unless one cannot."""
+    """What each line holds, None where it cannot be read. Parses all lines at once, which is faster, if possible."""
     lines = [line for line in data.split(b"\n") if line and not line.isspace()]
     try:
         rows: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
@@ -144,16 +77,16 @@ def _object(line: bytes) -> Any:
 
 
 def gunzip(data: bytes) -> tuple[bytes, bool]:
-    """What can be unpacked, and whether that is all of it."""
-    parts, whole = [], bool(data)
+    """What can be unpacked, and whether that is everything."""
+    parts, complete = [], bool(data)
     while data:
         machine = zlib.decompressobj(wbits=31)
         try:
             parts.append(machine.decompress(data))
         except zlib.error:
             return b"".join(parts), False
-        whole, data = machine.eof, machine.unused_data
-    return b"".join(parts), whole
+        complete, data = machine.eof, machine.unused_data
+    return b"".join(parts), complete
 
 
 @dataclass
@@ -166,15 +99,17 @@ class Trial:
     columns: Columns
     length: int
     config: Mapping[str, Any]
+    clocks: frozenset[str] = frozenset()
+    """The clocks that its rows name."""
     repeated: bool = False
     torn: bool = False
     broken: bool = False
 
     @classmethod
     def of(cls, number: int, id: str, status: str, rows: list[Row], config: Mapping[str, Any] | None = None) -> Trial:
-        """Of an iteration that was reported again after a restore the last row is kept.
+        """Keeps the last row of an iteration that was reported again after a restore.
 
-        What PBT does is no such restore: a trial that takes over another's checkpoint goes on with other values.
+        A trial that PBT made continue from another's checkpoint has other values there; both rows are kept.
         """
         last: dict[Any, int] = {row.get("training_iteration", -k): k for k, row in enumerate(rows)}
         if len(last) < len(rows):
@@ -185,27 +120,42 @@ class Trial:
         columns: Columns = {}
         for name in names:
             if name not in HOUSEKEEPING:
-                columns |= _flat(name, [row.get(name) for row in kept])
+                columns |= _flattened(name, [row.get(name) for row in kept])
         columns |= {name: values for name, values in _config_columns(configs).items() if name not in columns}
         columns.setdefault("training_iteration", np.arange(1, len(kept) + 1))
+        clocks = frozenset(str(row["clock"]) for row in kept if row.get("clock")) if "clock" in names else frozenset()
         first = configs[0] if configs else config or {}
-        return cls(number, id, status, columns, len(kept), first, repeated=len(kept) < len(rows))
+        return cls(number, id, status, columns, len(kept), first, clocks, repeated=len(kept) < len(rows))
 
     @property
     def seed(self) -> int | None:
-        seed = self.config.get("seed", (self.config.get("stn") or {}).get("seed"))
+        """The seed in its config."""
+        seed = self.config.get("seed", self._reserved.get("seed"))
         return int(seed) if isinstance(seed, (int, float)) else None
+
+    @property
+    def online(self) -> tuple[str, ...]:
+        """The hyperparameters it tuned online: the space in its config, else those it reports a scale of."""
+        space = self._reserved.get("space")
+        if isinstance(space, Mapping) and space:
+            return tuple(space)
+        return tuple(name.removeprefix("scale/") for name in self.columns if name.startswith("scale/"))
+
+    @property
+    def _reserved(self) -> Mapping[str, Any]:
+        found = self.config.get(RESERVED)
+        return found if isinstance(found, Mapping) else {}
 
 
 def _values(row: Row) -> str:
-    """What the trial was to be trained with: its config, or the values it reports if they are not tuned online."""
+    """The values the trial was started with: its config, or the values it reports if they are not tuned online."""
     if isinstance(row.get("config"), dict):
         return json.dumps(row["config"], sort_keys=True)
     online = any(name.startswith("scale/") for name in row)
     return "" if online else json.dumps([value for name, value in row.items() if name.startswith("hp/")])
 
 
-def _flat(name: str, values: list[Any]) -> Columns:
+def _flattened(name: str, values: list[Any]) -> Columns:
     """One column, or one per path where the values are nested: ``{"a": {"b": 1}}`` is ``a/b``."""
     whole = column(values)
     if whole.dtype != object or not any(isinstance(value, dict) for value in values):
@@ -213,12 +163,12 @@ def _flat(name: str, values: list[Any]) -> Columns:
     inner = [value if isinstance(value, dict) else {} for value in values]
     result: Columns = {}
     for key in dict.fromkeys(chain.from_iterable(inner)):
-        result |= _flat(f"{name}/{key}", [value.get(key) for value in inner])
+        result |= _flattened(f"{name}/{key}", [value.get(key) for value in inner])
     return result
 
 
 def _config_columns(configs: list[Mapping[str, Any]]) -> Columns:
-    """``hp/<name>`` of every number in the config, which PBT may change on the way."""
+    """``hp/<name>`` of every number in the config, which PBT may change while the trial runs."""
     if not configs:
         return {}
     if all(config == configs[0] for config in configs):
@@ -231,7 +181,7 @@ def _config_columns(configs: list[Mapping[str, Any]]) -> Columns:
 def _numbers(config: Mapping[str, Any]) -> dict[str, float]:
     return {
         f"hp/{name}": v
-        for name, v in flatten({k: v for k, v in config.items() if k != "stn"}).items()
+        for name, v in flatten({k: v for k, v in config.items() if k != RESERVED}).items()
         if isinstance(v, (int, float)) and name != "seed"
     }
 

@@ -1,0 +1,19 @@
+"""The studies: what to run, and the figures and published values that belong to it.
+
+A study is one module of this package with a ``STUDY``. Importing this package imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from benchmarks.studies.base import Study, discover
+
+STUDIES = discover(__name__, __path__)
+"""Every study by name; the plain comparison, ``run``, comes first."""
+
+
+def all_figures() -> list:
+    """The figures of all studies, for reports: those that the logs lack the data for are left out."""
+    return [figure for study in STUDIES.values() for figure in study.figures()]
+
+
+__all__ = ["STUDIES", "Study", "all_figures"]
