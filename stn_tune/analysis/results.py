@@ -76,6 +76,11 @@ class Results:
         pairs = self.frame[["label", "method"]].drop_duplicates("label")
         return dict(zip(pairs["label"], pairs["method"], strict=True))
 
+    @cached_property
+    def _aside(self) -> set[str]:
+        """Labels that are not compared."""
+        return set(self.frame.loc[~self.frame["compared"].astype(bool), "label"])
+
     @property
     def labels(self) -> list[str]:
         """Every label (method and variant), in the order of tables and legends."""
@@ -92,10 +97,10 @@ class Results:
         return info.title + label.removeprefix(info.name)
 
     def in_order(self, labels: Iterable[str]) -> list[str]:
-        """The distinct labels: in the order of the record's methods, then alphabetically."""
-        known = [] if self.record is None else [info.name for info in self.record.methods]
-        place = {name: k for k, name in enumerate(known)}
-        return sorted(set(labels), key=lambda label: (place.get(self.method(label).name, len(known)), label))
+        """The distinct labels in the record's order, then alphabetically; labels that are not compared come last."""
+        return sorted(
+            set(labels), key=lambda label: (label in self._aside, _place(self.record, self.method(label).name), label)
+        )
 
     def reference(self, given: str | None = None) -> str:
         """The label that others are compared with: as given, else what tunes online, else the first.
@@ -112,6 +117,12 @@ class Results:
         if first is None:
             return results.labels[0] if results.labels else ""
         return first if self.record is None else self.method(first).name
+
+
+def _place(record: RunRecord | None, method: str) -> int:
+    """A method's place in the record; those it does not list come last."""
+    known = [] if record is None else [info.name for info in record.methods]
+    return known.index(method) if method in known else len(known)
 
 
 def objective(results: Results, metric: str | None = None, mode: str | None = None) -> tuple[str, str]:
@@ -235,8 +246,10 @@ def _check_clocks(experiments: Sequence[ExperimentLog]) -> None:
 
 
 def _assemble(experiments: list[ExperimentLog], record: RunRecord | None, metric: str, mode: str) -> pd.DataFrame:
-    known = {} if record is None else {info.name: k for k, info in enumerate(record.methods)}
-    order = sorted(experiments, key=lambda e: (known.get(e.info.method, len(known)), e.info.label, e.info.seed, e.name))
+    def key(e: ExperimentLog) -> tuple[Any, ...]:
+        return not e.info.compared, _place(record, e.info.method), e.info.label, e.info.seed, e.name
+
+    order = sorted(experiments, key=key)
     parts = [(place, order[place], trial) for place in range(len(order)) for trial in order[place].trials]
     parts = [part for part in parts if part[2].length]
     if not parts:
