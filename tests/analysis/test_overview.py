@@ -48,8 +48,8 @@ def test_one_row_per_method_with_values_of_the_selected_row_and_times_of_the_ref
     rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
     assert rows["random search"]["Penn Treebank: val loss"].startswith("2.05 ±")
     assert rows["random search"]["Penn Treebank: test loss"].startswith("2.55 ±")
-    assert rows["random search"]["Penn Treebank: time to target: STN / method (s)"] == "20.0 / 30.0"
-    assert rows["random search"]["CIFAR-10: time to target: STN / method (s)"] == "never / 20.0 (0 of 2)"
+    assert rows["random search"]["Penn Treebank: time to target (s), STN / method"] == "20.0 / 30.0"
+    assert rows["random search"]["CIFAR-10: time to target (s), STN / method"] == "never / 20.0 (0 of 2)"
     assert rows["STN"]["Penn Treebank: val loss"].startswith("**1.05 ±")
     assert rows["random search"]["CIFAR-10: val loss"].startswith("**1.25 ±")
     assert [row["seeds"] for row in rows.values()] == ["2", "2", "1"]

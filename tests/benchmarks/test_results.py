@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,6 @@ def test_labels_of_version_1_are_variants():
 
 @pytest.mark.parametrize(("name", "study"), [("theory", "theory"), ("sensitivity-small", "sensitivity")])
 def test_version_1_has_the_experiments_that_a_study_asks_for_today(name, study):
-    from argparse import ArgumentParser
-
     record = Results.of(load(RESULTS / name, upgrade=upgrade)).record
     parser = ArgumentParser()
     STUDIES[study].arguments(parser)
@@ -69,7 +68,6 @@ def test_version_1_has_the_experiments_that_a_study_asks_for_today(name, study):
     known = {info.name: info for info in record.experiments}
     for info in today:
         assert known[info.name].variant == info.variant
-        assert [text.replace(" ", "") for text in known[info.name].overrides] != []
 
 
 def test_other_versions_are_refused():

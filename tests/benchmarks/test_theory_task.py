@@ -9,7 +9,7 @@ import torch
 from torch.autograd.functional import jacobian
 
 from benchmarks.errors import SettingsError
-from benchmarks.studies import STUDIES
+from benchmarks.studies import STUDIES, theory
 from benchmarks.tasks import problem
 from benchmarks.tasks.theory import EXACT, POINTS, data, gated_response, ridge_response
 from stn_tune.analysis import MissingData, Results, load

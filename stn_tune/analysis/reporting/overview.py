@@ -165,7 +165,7 @@ def _columns(results: Results, made: Table, reference: str, name: str) -> dict[s
         best = own.idxmin() if results.mode == "min" else own.idxmax()
         cells = dict(zip(part["label"], with_intervals(part["mean"], part["low"], part["high"]), strict=True))
         columns[f"{split} {main}"] = cells | {best: f"**{cells[best]}**"}
-    columns[f"time to target: {name} / method (s)"] = {row.label: _times(row) for row in made.times.itertuples()}
+    columns[f"time to target (s), {name} / method"] = {row.label: _times(row) for row in made.times.itertuples()}
     return columns
 
 
