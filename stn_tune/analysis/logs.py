@@ -46,10 +46,6 @@ class ExperimentLog:
                 if present:
                     self.faults[fault].append(str(trial.number) if trial.length else trial.id)
 
-    def online(self, trial: Trial) -> tuple[str, ...]:
-        """The hyperparameters that a trial tuned online: as the runner says, else as the trial shows."""
-        return trial.online if self.header is None else self.info.online
-
     @property
     def clocks(self) -> frozenset[str]:
         """What its compute-seconds count, as far as the logs say."""
@@ -193,7 +189,7 @@ class _Log:
         trials = []
         for number in sorted(rows):
             about = known.get(number, TrialInfo(number, str(number), ""))
-            trials.append(Trial.of(number, about.id, about.status, rows.pop(number), about.config))
+            trials.append(Trial.of(number, about.id, about.status, rows.pop(number), about.config, info.online))
             trials[-1].broken = bool(about.lost)
         if method is not None:
             info = replace(info, method=method, variant={})

@@ -263,7 +263,7 @@ def _assemble(experiments: list[ExperimentLog], record: RunRecord | None, metric
         "label": [e.info.label for _, e, _ in parts],
         "seed": [e.info.seed for _, e, _ in parts],
         "compared": [e.info.compared for _, e, _ in parts],
-        "online": [e.online(trial) for _, e, trial in parts],
+        "online": [trial.online for trial in trials],
         "trial": [trial.number for trial in trials],
         "trial_id": [trial.id for trial in trials],
         "status": [trial.status for trial in trials],

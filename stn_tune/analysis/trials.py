@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -99,6 +99,8 @@ class Trial:
     columns: Columns
     length: int
     config: Mapping[str, Any]
+    online: tuple[str, ...] = ()
+    """The hyperparameters that it tuned online."""
     clocks: frozenset[str] = frozenset()
     """The clocks that its rows name."""
     repeated: bool = False
@@ -106,17 +108,28 @@ class Trial:
     broken: bool = False
 
     @classmethod
-    def of(cls, number: int, id: str, status: str, rows: list[Row], config: Mapping[str, Any] | None = None) -> Trial:
-        """Keeps the last row of an iteration that was reported again after a restore.
+    def of(
+        cls,
+        number: int,
+        id: str,
+        status: str,
+        rows: list[Row],
+        config: Mapping[str, Any] | None = None,
+        online: tuple[str, ...] | None = None,
+    ) -> Trial:
+        """A trial from its rows; ``online`` is what the runner says about it, None if no runner wrote the log.
 
-        A trial that PBT made continue from another's checkpoint has other values there; both rows are kept.
+        The last row of an iteration that was reported again after a restore is kept. A trial that PBT made continue
+        from another's checkpoint has other values there: both rows are kept.
         """
+        names = dict.fromkeys(chain.from_iterable(rows))
+        if online is None:
+            online = tuned_online(rows[0].get("config") if rows else None, names)
         last: dict[Any, int] = {row.get("training_iteration", -k): k for k, row in enumerate(rows)}
         if len(last) < len(rows):
-            last = {(row.get("training_iteration", -k), _values(row)): k for k, row in enumerate(rows)}
+            last = {(row.get("training_iteration", -k), _values(row, online)): k for k, row in enumerate(rows)}
         kept = [rows[k] for k in sorted(last.values())] if len(last) < len(rows) else rows
         configs = [row["config"] if isinstance(row.get("config"), dict) else config or {} for row in kept]
-        names = dict.fromkeys(chain.from_iterable(kept))
         columns: Columns = {}
         for name in names:
             if name not in HOUSEKEEPING:
@@ -125,33 +138,32 @@ class Trial:
         columns.setdefault("training_iteration", np.arange(1, len(kept) + 1))
         clocks = frozenset(str(row["clock"]) for row in kept if row.get("clock")) if "clock" in names else frozenset()
         first = configs[0] if configs else config or {}
-        return cls(number, id, status, columns, len(kept), first, clocks, repeated=len(kept) < len(rows))
+        return cls(number, id, status, columns, len(kept), first, online, clocks, repeated=len(kept) < len(rows))
 
     @property
     def seed(self) -> int | None:
         """The seed in its config."""
-        seed = self.config.get("seed", self._reserved.get("seed"))
+        seed = self.config.get("seed", _reserved(self.config).get("seed"))
         return int(seed) if isinstance(seed, (int, float)) else None
 
-    @property
-    def online(self) -> tuple[str, ...]:
-        """The hyperparameters it tuned online: the space in its config, else those it reports a scale of."""
-        space = self._reserved.get("space")
-        if isinstance(space, Mapping) and space:
-            return tuple(space)
-        return tuple(name.removeprefix("scale/") for name in self.columns if name.startswith("scale/"))
 
-    @property
-    def _reserved(self) -> Mapping[str, Any]:
-        found = self.config.get(RESERVED)
-        return found if isinstance(found, Mapping) else {}
+def tuned_online(config: Any, reported: Iterable[str]) -> tuple[str, ...]:
+    """The hyperparameters that a trial of Tune tuned online: the space in its config, else those with a scale."""
+    space = _reserved(config).get("space")
+    if isinstance(space, Mapping) and space:
+        return tuple(space)
+    return tuple(name.removeprefix("scale/") for name in reported if name.startswith("scale/"))
 
 
-def _values(row: Row) -> str:
+def _reserved(config: Any) -> Mapping[str, Any]:
+    found = config.get(RESERVED) if isinstance(config, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _values(row: Row, online: tuple[str, ...]) -> str:
     """The values the trial was started with: its config, or the values it reports if they are not tuned online."""
     if isinstance(row.get("config"), dict):
         return json.dumps(row["config"], sort_keys=True)
-    online = any(name.startswith("scale/") for name in row)
     return "" if online else json.dumps([value for name, value in row.items() if name.startswith("hp/")])
 
 

@@ -312,7 +312,7 @@ def test_iterations_after_a_restore_are_kept_once(tmp_path):
 
 
 def test_what_a_trial_did_before_pbt_replaced_it_is_kept(tmp_path):
-    """The best of an experiment may be among it: the checkpoint that is taken over need not be the best ever."""
+    """It may hold the best of the experiment: the checkpoint that replaces it need not be the best ever."""
     rows = logs.rows([5.0, 4.0, 3.0])
     clone = [
         row | {"hp/drop": 0.2, "compute_s": row["compute_s"] + 20, "elapsed_s": row["elapsed_s"] + 20}
@@ -330,7 +330,7 @@ def test_what_a_trial_did_before_pbt_replaced_it_is_kept(tmp_path):
     assert load(tmp_path / "mine")["hp/drop"].tolist() == [0.1, 0.1, 0.1, 0.2, 0.2]
 
 
-def test_a_checkpoint_taken_over_brings_neither_epochs_nor_seconds(tmp_path):
+def test_a_cloned_checkpoint_brings_neither_epochs_nor_seconds(tmp_path):
     """PBT makes a young trial go on from an old one's checkpoint, with its iterations and Tune's clock."""
     young = logs.tune_rows("t", [{"val_loss": 1.0, "epoch": k} for k in (2, 4, 6, 20, 22)])
     for row, iteration, seconds in zip(young, (1, 2, 3, 10, 11), (10.0, 20.0, 30.0, 100.0, 110.0), strict=True):
@@ -341,7 +341,7 @@ def test_a_checkpoint_taken_over_brings_neither_epochs_nor_seconds(tmp_path):
     assert frame["compute_s"].tolist() == [10, 20, 30, 40, 50]
 
 
-def test_a_lost_line_is_no_checkpoint_taken_over(tmp_path):
+def test_a_lost_line_is_no_cloned_checkpoint(tmp_path):
     logs.write_trial(tmp_path, "t", logs.tune_rows("t", [{"val_loss": 1.0, "epoch": k} for k in range(1, 6)]))
     path = next(tmp_path.rglob("result.json"))
     lines = path.read_text().splitlines(keepends=True)

@@ -38,7 +38,7 @@ FEWEST_SEEDS = 3
 MOST_BANDS = 4
 """With more bands than this, which would overlap, intervals are drawn at the ends of the lines."""
 
-AXES = {
+XLABELS = {
     "compute_s": "compute-seconds (all trials, set-up included)",
     "elapsed_s": "wall-clock time since the experiment began (seconds)",
     "epochs": "epochs trained, over all trials",
@@ -81,7 +81,7 @@ def curve_frame(found: Curves) -> pd.DataFrame:
     )
     same = found.metric == results.metric
     frame.attrs = {
-        "xlabel": AXES[found.x],
+        "xlabel": XLABELS[found.x],
         "ylabel": f"best {metric_title(results) if same else literal(found.metric.replace('_', ' '))}",
         "interval": found.interval,
         "notes": list(found.notes),
