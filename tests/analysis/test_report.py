@@ -337,10 +337,10 @@ def test_what_is_not_compared_is_data_for_figures(tmp_path):
     infos = [logs.write_run(tmp_path, "stn", 0, self_tuned(0))]
     infos.append(logs.write_run(tmp_path, "grid", 0, grid, variant={"view": "map"}, compared=False))
     logs.write_record(tmp_path, infos)
-    made = compose(load(tmp_path))
+    made = compose(load(tmp_path), figures=["time", "configurations"])
     assert made.table.frame["method"].tolist() == ["STN"]
     assert [line.get_label() for line in made.figures["time"].axes[0].lines] == ["STN"]
-    assert "configurations" in made.figures
+    assert set(made.figures) == {"time", "configurations"}
 
 
 def test_the_reference_of_a_report_can_be_chosen(results):
