@@ -16,9 +16,9 @@ from baselines import Found
 from benchmarks.settings import SettingsError
 from benchmarks.tasks import Problem
 from stn_tune import Schedule
-from stn_tune.analysis.reading import HOUSEKEEPING, Lines
-from stn_tune.analysis.sources import RUN_FORMAT, RUN_SUFFIX, RUN_VERSION
+from stn_tune.analysis.trials import HOUSEKEEPING, Lines
 from stn_tune.atomic import write_atomic
+from stn_tune.record import LOG_FORMAT, LOG_SUFFIX
 
 FORMAT = 1
 DROPPED = HOUSEKEEPING | {"timestamp", "time_this_iter_s", "time_total_s"}
@@ -37,7 +37,7 @@ def compact(header: Mapping[str, Any], trials: Iterable[Any]) -> bytes:
         for row in lines.rows:
             rows.append({"trial": number} | {key: _short(v) for key, v in row.items() if key not in DROPPED})
     rows.sort(key=lambda row: (row["compute_s"], row["trial"]))
-    head = {"format": RUN_FORMAT, "version": RUN_VERSION, **header, "trials": described}
+    head = {"format": LOG_FORMAT, "version": 1, **header, "trials": described}
     text = "".join(json.dumps(line) + "\n" for line in [head, *rows])
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
@@ -130,13 +130,13 @@ class Record:
         write_atomic(self._config, (json.dumps(config, indent=1) + "\n").encode())
 
     def path(self, name: str) -> Path:
-        return self._runs / f"{name}{RUN_SUFFIX}"
+        return self._runs / f"{name}{LOG_SUFFIX}"
 
     def finished(self, name: str) -> bool:
         return self.path(name).exists()
 
     def any_finished(self) -> bool:
-        return any(self._runs.glob(f"*{RUN_SUFFIX}"))
+        return any(self._runs.glob(f"*{LOG_SUFFIX}"))
 
     def read(self, name: str) -> bytes:
         return self.path(name).read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +11,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stn_tune.analysis.frame import load
+from benchmarks.studies import all_figures
+from benchmarks.version1 import upgrade
+from stn_tune.analysis import load
+from stn_tune.analysis.figures.style import FORMATS
 from stn_tune.analysis.render import Section
-from stn_tune.analysis.report import compose, destination
-from stn_tune.analysis.style import FORMATS
+from stn_tune.analysis.reporting.page import compose, destination
 
 
 def run(
@@ -25,7 +28,9 @@ def run(
     """Writes the report, and prints its first table, what is wrong with the logs, and where the page is."""
     places = [os.fspath(path) for path in paths]
     folder = destination(places, out)
-    made = compose(load(*places), figures or None, formats)
+    rebuild = shlex.join(["python", "-m", "benchmarks", "report", *places, *(f"--figure={name}" for name in figures)])
+    frame = load(*places, upgrade=upgrade)
+    made = compose(frame, figures or None, formats, extra_figures=all_figures(), rebuild=rebuild)
     page = made.write(folder)
     console = Console()
     show(made.table.sections[0], console)

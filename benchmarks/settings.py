@@ -12,16 +12,13 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import tomllib
 from ray import tune
 
+from benchmarks.errors import SettingsError
 from stn_tune.algorithms.stn import STNOptions
 from stn_tune.errors import SpaceError
 from stn_tune.space import HyperSpace
 
 PRESETS = Path(__file__).with_name("presets.toml")
 S = TypeVar("S")
-
-
-class SettingsError(ValueError):
-    """An unknown key, or a value of the wrong kind."""
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,45 @@ class ExperimentInfo(_Part):
 
 
 @dataclass(frozen=True)
+class LogHeader(_Part):
+    """The first line of an experiment's log: the experiment, and what every reader needs to know of its run."""
+
+    experiment: ExperimentInfo
+    """With its trials."""
+    task: str
+    """The name of a :class:`TaskInfo`."""
+    metric: str
+    """The validation metric that selects."""
+    mode: Literal["min", "max"]
+    """Whether the lowest or the highest value is the best."""
+    preset: str = ""
+    """The size of the task."""
+    budget_s: float | None = None
+    """Compute-seconds of the experiment."""
+    clock: Clock = "cpu"
+    """What compute-seconds count."""
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object, marked with the format and its version; the experiment's fields are among the others."""
+        own = super().to_json()
+        experiment = own.pop("experiment")
+        return {"format": LOG_FORMAT, "version": VERSION, **experiment, **own}
+
+    @classmethod
+    def from_json(cls, data: Any, where: str) -> LogHeader:
+        """Reads what :meth:`to_json` wrote; ``where`` names the file, for errors."""
+        if not isinstance(data, Mapping) or data.get("format") != LOG_FORMAT:
+            raise RecordError(f'{where} is not the header of a log ("format": "{LOG_FORMAT}")')
+        if data.get("version") != VERSION:
+            raise RecordError(f"{where}: version is {data.get('version')!r}; this release reads {VERSION}")
+        own = {f.name for f in dataclasses.fields(cls)}
+        marks = ("format", "version")
+        experiment = {key: value for key, value in data.items() if key not in own and key not in marks}
+        info = ExperimentInfo.from_json(experiment, where)
+        return _build(cls, {"experiment": info} | {key: data[key] for key in data if key in own}, where)
+
+
+@dataclass(frozen=True)
 class Invocation(_Part):
     """One call of the runner on a folder: the first, or one that resumed it."""
 
@@ -332,7 +371,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             return value
         raise RecordError(f"{where} is {_shown(value)}; it must be one of {', '.join(map(repr, arguments))}")
     if isinstance(hint, type) and issubclass(hint, _Part):
-        return _build(hint, value, where)
+        return value if isinstance(value, hint) else _build(hint, value, where)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise RecordError(f"{where} is {_shown(value)}; it must be a list")

@@ -64,4 +64,4 @@ def test_the_readme_runs_as_it_stands(tmp_path, monkeypatch):
     namespace: dict = {"__name__": "readme"}
     exec(compile(source, "README.md", "exec"), namespace)
     assert namespace["schedule"].at(step=10)["dropout"] > 0
-    assert "Differences to STN" in str(namespace["stn"].analysis.table(namespace["frame"]))
+    assert "Differences to stn" in str(namespace["stn"].analysis.table(namespace["frame"]))

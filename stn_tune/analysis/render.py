@@ -18,7 +18,7 @@ LATEX = {
 
 
 class Section(NamedTuple):
-    """A table of text: a title, the names of its columns, its rows, and what has to be said about it."""
+    """A table of text: a title, the names of its columns, its rows, and notes."""
 
     title: str
     columns: Sequence[str]
@@ -51,19 +51,22 @@ def with_interval(center: float, low: float, high: float, places: int) -> str:
 
 
 def seconds(value: float) -> str:
+    """``429`` or ``56.8``; "not reached" where it is infinite."""
     return "not reached" if isinf(value) else number(value, 0 if value >= 100 else 1)
 
 
 def factor(value: float) -> str:
+    """``7.5×``; NaN as a dash."""
     return NONE if isnan(value) else f"{value:.3g}×"
 
 
 def probability(value: float) -> str:
+    """``0.042`` or ``<0.001``; NaN as a dash."""
     return NONE if isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def text(sections: Sequence[Section]) -> str:
-    """Aligned columns, no line longer than :data:`WIDTH`: columns that do not fit stand in a further block."""
+    """Aligned columns, no line longer than :data:`WIDTH`: columns that do not fit follow in another block."""
     return "\n\n".join("\n".join([section.title, *_blocks(section), *_wrapped(section.notes)]) for section in sections)
 
 
@@ -90,6 +93,7 @@ def _wrapped(notes: Sequence[str]) -> list[str]:
 
 
 def markdown(sections: Sequence[Section]) -> str:
+    """Tables with a bold title, and the notes below."""
     parts = []
     for section in sections:
         rule = ["---", *["---:"] * (len(section.columns) - 1)]
@@ -115,6 +119,7 @@ def _latex(cell: str) -> str:
 
 
 def html(sections: Sequence[Section]) -> str:
+    """Tables with a caption, and the notes below; everything is escaped."""
     parts = []
     for section in sections:
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in section.columns)

@@ -1,10 +1,11 @@
-"""Centres, intervals and tests over seeds; one seed has a centre and no interval."""
+"""Columns as numbers; centres, intervals and tests over seeds. One seed has a centre and no interval."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from stn_tune.errors import AnalysisError
@@ -15,6 +16,18 @@ KINDS = ("mean", "median", "iqm")
 RESAMPLES = 1000
 WILCOXON_FROM = 6
 """The fewest pairs with which Wilcoxon's signed-rank test can be significant at 5 %."""
+
+
+def floats(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column as floats: NaN where it holds no number, or is not there."""
+    if name not in frame:
+        return pd.Series(np.nan, index=frame.index)
+    return pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
+
+
+def finite(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column as floats: NaN where it holds no finite number, or is not there."""
+    return floats(frame, name).replace([np.inf, -np.inf], np.nan)
 
 
 class Summary(NamedTuple):

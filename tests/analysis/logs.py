@@ -4,11 +4,51 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stn_tune.record import (
+    LOG_SUFFIX,
+    ExperimentInfo,
+    HyperparameterInfo,
+    Invocation,
+    LogHeader,
+    MethodInfo,
+    RunRecord,
+    Style,
+    TaskInfo,
+    TrialInfo,
+)
+
 Row = dict[str, Any]
+ONLINE = ("stn", "hybrid")
+
+TASK = TaskInfo("ptb", "Penn Treebank", "val_loss", "min", "nats per token")
+CIFAR10 = TaskInfo("cifar10", "CIFAR-10", "val_loss", "min", "nats")
+
+METHODS = (
+    MethodInfo("stn", "STN", style=Style("#D55E00")),
+    MethodInfo("grid", "grid search", style=Style("#0072B2")),
+    MethodInfo("random", "random search", style=Style("#009E73")),
+    MethodInfo("bayes", "Bayesian optimisation", style=Style("#CC79A7")),
+    MethodInfo("tpe", "TPE", style=Style("#E69F00")),
+    MethodInfo("asha", "ASHA", stops_early=True, style=Style("#56B4E9")),
+    MethodInfo("pbt", "PBT", style=Style("#000000")),
+    MethodInfo("final", "final STN values (fixed)", builds_on="stn", style=Style("#8C6D1F", "dashed")),
+    MethodInfo("replay", "STN schedule replayed", builds_on="stn", style=Style("#CC79A7", "dashed")),
+    MethodInfo("greedy", "greedy schedule of the grid", builds_on="grid", style=Style("#D55E00", "dashdot")),
+    MethodInfo("gaussian", "Gaussian noise", builds_on="grid", style=Style("#0072B2", "dashed")),
+    MethodInfo("sinusoid", "sinusoid noise", builds_on="grid", style=Style("#009E73", "dashed")),
+)
+"""As a runner might describe its methods, in the order of tables."""
+
+MACHINE = {"cpu": "abacus", "cores": 2, "memory_gb": 23.4, "gpus": [], "system": "Linux"}
+VERSIONS = {"python": "3.11.9", "torch": "2.13.0", "ray": "2.60.0"}
+INVOCATION = Invocation(
+    "python -m benchmarks run ptb --preset small", "2026-11-16T05:00:00+00:00", "0" * 40, False, VERSIONS, MACHINE
+)
 
 
 def rows(
@@ -23,7 +63,7 @@ def rows(
             "training_iteration": k,
             "elapsed_s": start + every * k,
             "compute_s": start + every * k,
-            "start_s": 0.0,
+            "trial_compute_s": every * k,
             "wall_s": every * k,
             "epoch": k,
             "step": 100 * k,
@@ -37,90 +77,91 @@ def rows(
     return result
 
 
-def header(label: str, seed: int, trials: Sequence[Mapping[str, Any]], **changes: Any) -> Row:
+def hyperparameters(**domains: tuple[float, float]) -> dict[str, HyperparameterInfo]:
+    """Rates and coefficients by their bounds, with the lower one as the initial value."""
     return {
-        "format": "stn_tune.run",
-        "version": 1,
-        "method": label.split(" ")[0],
-        "label": label,
-        "seed": seed,
-        "task": "ptb",
-        "preset": "small",
-        "budget_s": 600.0,
-        "workers": 1,
-        "metric": "val_loss",
-        "mode": "min",
-        "machine": {"cpu": "abacus", "cores": 2},
-        "versions": {"python": "3.11.9"},
-        "note": "",
-        "trials": list(trials),
-        **changes,
+        name: HyperparameterInfo(
+            name.replace("_", " "),
+            "rate" if lower >= 0 and upper <= 1 else "coefficient",
+            {"kind": "uniform", "lower": lower, "upper": upper},
+            lower,
+        )
+        for name, (lower, upper) in domains.items()
     }
 
 
 def write_run(
     folder: Path,
-    label: str,
+    method: str,
     seed: int,
     reported: Sequence[Row],
+    *,
+    variant: Mapping[str, Any] | None = None,
+    compared: bool = True,
+    online: Iterable[str] | None = None,
     configs: Mapping[int, Mapping[str, Any]] | None = None,
     statuses: Mapping[int, str] | None = None,
+    task: TaskInfo = TASK,
     **changes: Any,
-) -> Path:
-    """``<folder>/runs/<label>-<seed>.jsonl.gz``; ``configs`` may name trials that reported nothing."""
+) -> ExperimentInfo:
+    """``<folder>/runs/<label>-<seed>.jsonl.gz``, as the runner writes it; ``configs`` may name trials without rows.
+
+    By default an online method tunes the hyperparameters whose scale it reports.
+    """
     numbers = sorted({row["trial"] for row in reported} | set(configs or {}))
-    trials = [
-        {
-            "trial": number,
-            "id": f"{seed:05x}_{number:05d}",
-            "status": (statuses or {}).get(number, "TERMINATED"),
-            "error": "",
-            "config": {"seed": seed, **(configs or {}).get(number, {})},
-        }
+    trials = tuple(
+        TrialInfo(
+            number,
+            f"{seed:05x}_{number:05d}",
+            (statuses or {}).get(number, "TERMINATED"),
+            {"seed": seed, **(configs or {}).get(number, {})},
+        )
         for number in numbers
-    ]
-    lines = [header(label, seed, trials, **changes), *reported]
-    path = folder / "runs" / f"{label}-{seed}.jsonl.gz"
+    )
+    if online is None:
+        scales = [name.removeprefix("scale/") for row in reported for name in row if name.startswith("scale/")]
+        online = dict.fromkeys(scales or (["drop"] if method in ONLINE else []))
+    info = ExperimentInfo(
+        method, seed, variant or {}, compared, tuple(online), trials=trials, machine=MACHINE, versions=VERSIONS
+    )
+    header = LogHeader(info, task.name, task.metric, task.mode, "small", 600.0)
+    lines = [replace(header, **changes).to_json(), *reported]
+    path = folder / "runs" / f"{info.name}{LOG_SUFFIX}"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode(), mtime=0))
-    return path
+    return info
 
 
-def write_config(folder: Path, experiments: Sequence[str], **changes: Any) -> Path:
-    """The runner's ``config.json``: what was asked for, finished or not."""
-    seeds: dict[str, list[int]] = {}
-    for name in experiments:
-        label, seed = name.rsplit("-", 1)
-        seeds.setdefault(label, []).append(int(seed))
-    go = {
-        "command": "python -m benchmarks run ptb --preset small",
-        "started": "2026-11-16T05:00:00+00:00",
-        "git": "0" * 40,
-        "dirty": False,
-        "versions": {"python": "3.11.9", "torch": "2.13.0", "ray": "2.60.0"},
-        "machine": {"cpu": "abacus", "cores": 2, "memory_gb": 23.4, "gpus": [], "system": "Linux"},
-    }
-    config = {
-        "format": 1,
-        "name": folder.name,
-        "command": "run",
-        "task": "ptb",
-        "preset": "small",
-        "set": [],
-        "settings": {"lr": 10.0},
-        "budget_s": 600.0,
-        "workers": 1,
-        "metric": "val_loss",
-        "mode": "min",
-        "seeds": seeds,
-        "experiments": list(experiments),
-        "goes": [go],
-        **changes,
-    }
+def write_record(folder: Path, experiments: Iterable[ExperimentInfo] = (), **changes: Any) -> RunRecord:
+    """The runner's ``record.json``: what was asked for, finished or not; by default what has a log."""
+    infos = [replace(info, trials=()) for info in experiments]
+    known = {info.method for info in infos}
+    methods = [info for info in METHODS if info.name in known]
+    methods += [MethodInfo(name, name) for name in sorted(known - {info.name for info in METHODS})]
+    record = RunRecord(
+        name=folder.name,
+        study="run",
+        task=TASK,
+        methods=tuple(methods),
+        experiments=tuple(infos),
+        invocations=(INVOCATION,),
+        preset="small",
+        settings={"lr": 10.0},
+        budget_s=600.0,
+    )
+    record = replace(record, **changes)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "config.json"
-    path.write_text(json.dumps(config))
-    return path
+    record.write(folder)
+    return record
+
+
+def write_runs(folder: Path, runs: Mapping[Any, Sequence[Row]], **changes: Any) -> list[ExperimentInfo]:
+    """Logs and their record: ``(method, seed)`` or ``(method, seed, variant)`` with variants as pairs -> rows."""
+    infos = []
+    for (method, seed, *variant), reported in runs.items():
+        infos.append(write_run(folder, method, seed, reported, variant=dict(variant)))
+    write_record(folder, infos, **changes)
+    return infos
 
 
 def tune_rows(

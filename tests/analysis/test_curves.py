@@ -16,14 +16,13 @@ T3 = 4.302652729911275
 """The 97.5 % quantile of Student's t with two degrees of freedom."""
 
 
-def frame_of(tmp_path, runs: dict[tuple[str, int], list], **changes) -> pd.DataFrame:
-    for (label, seed), reported in runs.items():
-        logs.write_run(tmp_path, label, seed, reported, **changes)
+def frame_of(tmp_path, runs: dict[tuple, list], **changes) -> pd.DataFrame:
+    logs.write_runs(tmp_path, runs, **changes)
     return load(tmp_path)
 
 
-def points(result, method: str) -> dict[float, tuple]:
-    rows = result.data[result.data["method"] == method]
+def points(result, label: str) -> dict[float, tuple]:
+    rows = result.data[result.data["label"] == label]
     return {row.x: (row.center, row.low, row.high, row.n) for row in rows.itertuples()}
 
 
@@ -86,7 +85,7 @@ def test_epochs_add_up_over_trials_at_once(tmp_path):
 def test_the_mean_over_seeds_with_its_t_interval(tmp_path):
     frame = frame_of(tmp_path, {("stn", seed): logs.rows([4.0 + seed, 1.0 + seed]) for seed in range(3)})
     result = curves(frame, points=3)
-    assert result.data.columns.tolist() == ["method", "x", "center", "low", "high", "n"]
+    assert result.data.columns.tolist() == ["label", "x", "center", "low", "high", "n"]
     half = T3 / math.sqrt(3)
     got = points(result, "stn")
     assert got[10] == pytest.approx((5, 5 - half, 5 + half, 3))
@@ -141,8 +140,8 @@ def test_one_seed_has_no_band(tmp_path):
 def test_a_seed_that_only_diverged_leaves_no_curve(tmp_path):
     runs = {("grid", 0): logs.rows([1.0]), ("grid", 1): logs.rows([math.inf, math.inf]), ("stn", 0): logs.rows([2.0])}
     result = curves(frame_of(tmp_path, runs))
-    assert set(result.data["method"]) == {"stn"}, "a mean over the seeds that survived would flatter"
-    assert result.notes == ["grid: no curve, as grid-1 never had a finite val_loss"]
+    assert set(result.data["label"]) == {"stn"}, "a mean over the seeds that survived would flatter"
+    assert result.notes == ["grid: no curve, because grid-1 never had a finite val_loss"]
 
 
 def test_a_single_report_is_a_curve_of_one_point(tmp_path):
@@ -157,7 +156,7 @@ def test_the_data_file_is_the_same_every_time(tmp_path):
         curves(load(tmp_path / "logs"), points=2).to_csv(tmp_path / name)
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
     first = (tmp_path / "a.csv").read_text().splitlines()
-    assert first[0] == "method,x,center,low,high,n"
+    assert first[0] == "label,x,center,low,high,n"
     assert first[1].startswith("stn,10,0.83333333,")
     assert len(frame) == 4
 
@@ -168,7 +167,7 @@ def test_questions_without_an_answer(tmp_path):
         curves(frame, x="time")
     with pytest.raises(AnalysisError, match="kind is 'max'; it must be one of mean, median, iqm"):
         curves(frame, kind="max")
-    with pytest.raises(AnalysisError, match="no row has a val_accuracy; there are val_loss, best_val_loss, test_loss"):
+    with pytest.raises(AnalysisError, match="no row has a val_accuracy; known: val_loss, best_val_loss, test_loss"):
         curves(frame, metric="val_accuracy")
     with pytest.raises(AnalysisError, match="level is 95; it must lie between 0 and 1"):
         curves(frame, level=95)

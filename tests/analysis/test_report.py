@@ -5,22 +5,33 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure as Picture
 
 from benchmarks import report as command
-from stn_tune.analysis import FIGURES, AnalysisError, load, report
-from stn_tune.analysis.report import compose, inline
+from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, load, report
+from stn_tune.analysis.reporting.page import compose, inline
+from stn_tune.record import HyperparameterInfo, Invocation, MethodInfo
 from tests.analysis import logs
 
 mpl.use("Agg")
 LABEL = 'my "<b>own & best'
+REBUILD = "make report <out>"
 EVIL = "<script>alert('µ & 1')</script>"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+def no_ink(results):
+    raise MissingData("no ink")
+
+
+BLANK = Figure("blank", "Nothing at all.", no_ink, lambda frame: None)
 
 
 def self_tuned(seed: int) -> list[dict]:
@@ -50,21 +61,24 @@ def searched(seed: int) -> list[dict]:
 
 def write_results(folder: Path) -> Path:
     """Two methods on two seeds, a label that has to be escaped, and one experiment that never ended."""
+    infos = []
     for seed in range(2):
-        logs.write_run(folder, "stn", seed, self_tuned(seed))
-        logs.write_run(folder, "random", seed, searched(seed))
-    logs.write_run(folder, LABEL, 0, logs.rows([3.0, 2.9]))
-    go = {
-        "command": f"python -m benchmarks run ptb {EVIL}",
-        "started": "2026-11-16T05:00:00+00:00",
-        "git": "abc123def456" + "0" * 28,
-        "dirty": True,
-        "versions": {"torch": "2.13.0"},
-        "machine": {"cpu": "abacus", "cores": 2, "gpus": []},
-    }
-    experiments = ["stn-0", "stn-1", "random-0", "random-1", "random-2", f"{LABEL}-0"]
-    settings = {"lr": 10.0, "stn": {"warmup": 1}, "space": {"alpha": {"kind": "uniform", "lower": 0.0, "upper": 4.0}}}
-    logs.write_config(folder, experiments, settings=settings, goes=[go])
+        infos.append(logs.write_run(folder, "stn", seed, self_tuned(seed)))
+        infos.append(logs.write_run(folder, "random", seed, searched(seed)))
+    infos.append(logs.write_run(folder, LABEL, 0, logs.rows([3.0, 2.9])))
+    infos.append(replace(infos[1], seed=2))
+    invocation = Invocation(
+        f"python -m benchmarks run ptb {EVIL}",
+        "2026-11-16T05:00:00+00:00",
+        "abc123def456" + "0" * 28,
+        True,
+        {"torch": "2.13.0"},
+        {"cpu": "abacus", "cores": 2, "gpus": []},
+    )
+    domain = {"kind": "uniform", "lower": 0.0, "upper": 4.0}
+    settings = {"lr": 10.0, "stn": {"warmup": 1}, "space": {"alpha": domain}}
+    task = replace(logs.TASK, space={"alpha": HyperparameterInfo("α", "coefficient", domain, 1.0)})
+    logs.write_record(folder, infos, settings=settings, invocations=(invocation,), task=task)
     return folder
 
 
@@ -75,7 +89,7 @@ def results(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(results) -> str:
-    path = report(results, formats=["svg"])
+    path = report(results, formats=["svg"], rebuild=REBUILD)
     assert path == results / "report" / "report.html"
     return path.read_text()
 
@@ -148,6 +162,9 @@ def test_the_page_says_what_was_run_and_what_is_missing(page):
         "Time to each method's final value",
         "random search (2)",
         "figures/time.svg",
+        "Penn Treebank",
+        "CPU time",
+        REBUILD,
         LABEL,
     ):
         assert fact in words, fact
@@ -163,9 +180,9 @@ def test_tables_and_curves_are_written_as_files(results, page):
         "report.html",
     }
     long = pd.read_csv(folder / "table.csv")
-    stn = long[(long["method"] == "stn") & (long["split"] == "val") & (long["metric"] == "loss")]
+    stn = long[(long["label"] == "stn") & (long["split"] == "val") & (long["metric"] == "loss")]
     assert stn["mean"].tolist() == [1.5]
-    assert pd.read_csv(folder / "curves-compute_s.csv")["method"].unique().tolist()[:2] == ["stn", "random"]
+    assert pd.read_csv(folder / "curves-compute_s.csv")["label"].unique().tolist()[:2] == ["stn", "random"]
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on the PATH")
@@ -212,22 +229,22 @@ def test_rebuilding_changes_no_byte_and_leaves_nothing_behind(results, tmp_path)
 def test_an_error_leaves_the_last_report_whole(results, tmp_path, monkeypatch):
     report(results, tmp_path, ["time"], ["svg"])
     before = digests(tmp_path)
-    monkeypatch.setitem(FIGURES, "time", lambda frame, config: {}["ink"])
+    monkeypatch.setitem(FIGURES, "time", replace(FIGURES["time"], draw=lambda frame: {}["ink"]))
     with pytest.raises(KeyError, match="ink"):
         report(results, tmp_path, ["time"], ["svg"])
-    with pytest.raises(AnalysisError, match='figure heatmaps: no runs with the label "heatmap"'):
-        report(results, tmp_path, ["heatmaps"], ["svg"])
+    with pytest.raises(AnalysisError, match="figure blank: no ink"):
+        report(results, tmp_path, ["blank"], ["svg"], extra_figures=[BLANK])
     assert digests(tmp_path) == before
 
 
 def test_figures_without_data_any_more_go_other_files_stay(results, tmp_path, monkeypatch):
     for name in list(FIGURES):
         if name != "time":
-            monkeypatch.setitem(FIGURES, name, FIGURES["heatmaps"])
+            monkeypatch.setitem(FIGURES, name, replace(BLANK, name=name))
     (tmp_path / "figures").mkdir()
-    for name in ("greedy.png", "mine.png"):
+    for name in ("sigma.png", "blank.png", "mine.png"):
         (tmp_path / "figures" / name).write_bytes(b"old")
-    report(results, tmp_path, formats=["svg"])
+    report(results, tmp_path, formats=["svg"], extra_figures=[BLANK])
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == ["mine.png", "time.svg"]
 
 
@@ -236,15 +253,16 @@ def test_a_plain_tune_experiment_has_a_report_too(tmp_path):
     logs.write_trial(tmp_path / "tuned", "a", rows)
     page = report(tmp_path / "tuned", figures=["time"], formats=[]).read_text()
     assert "<title>tuned</title>" in page
-    assert "no config.json of the benchmark runner" in page
+    assert "no record.json of a benchmark run" in page
+    assert "rebuilds the page" not in page
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"figures": ["tiem"]}, r"there is no figure 'tiem'; there are time, time-elapsed, .*importance"),
-        ({"formats": ["gif"]}, "there is no format 'gif'; there are png, svg, pdf"),
-        ({"figures": ["greedy"]}, 'figure greedy: no runs with the label "grid"'),
+        ({"figures": ["tiem"]}, r"unknown figure 'tiem'; known: time, time-elapsed, .*; did you mean 'time'\?"),
+        ({"formats": ["gif"]}, "unknown format 'gif'; known: png, svg, pdf"),
+        ({"figures": ["importance"]}, "figure importance: 6 configurations in finished black-box trials"),
     ],
 )
 def test_questions_without_an_answer_are_refused(results, tmp_path, options, message):
@@ -259,10 +277,10 @@ def test_nothing_to_load_and_nowhere_to_write_are_said(results, tmp_path):
         report(tmp_path / "empty")
     with pytest.raises(AnalysisError, match="nowhere"):
         report(tmp_path / "nowhere")
-    with pytest.raises(AnalysisError, match="say where the report goes"):
+    with pytest.raises(AnalysisError, match=r"give the report's folder \(out\)"):
         report([results, results])
     (tmp_path / "file").write_text("")
-    with pytest.raises(AnalysisError, match="this is a file"):
+    with pytest.raises(AnalysisError, match="file is a file; the report needs a folder"):
         report(results, tmp_path / "file")
 
 
@@ -288,32 +306,49 @@ def test_inlined_pictures_keep_their_references_to_themselves():
     assert 'aria-label="a &quot;caption&quot;"' in result
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"tuned": ["alpha"], "settings": {"space": {"alpha": {}}}}, "70.30"),
-        ({"tuned": ["alpha"], "settings": {"space": {"alpha": {}, "beta": {}}}}, None),
-        ({"command": "schedules"}, "82.58"),
-        ({"command": "sensitivity"}, None),
-    ],
-)
-def test_the_papers_values_are_those_of_the_same_experiment(changes, expected, tmp_path):
-    logs.write_run(tmp_path, "stn", 0, self_tuned(0))
-    logs.write_config(tmp_path, ["stn-0"], **changes)
-    rows = compose(load(tmp_path), figures=["time"]).table.frame.to_dict("records")
-    assert rows[0].get("paper (full size) val perplexity") == expected
+def test_a_figure_is_handed_in(results, tmp_path):
+    """A toy figure: one object, nothing else to touch."""
+
+    def select(results):
+        return results.frame.groupby("label", as_index=False)["val_loss"].min()
+
+    def draw(frame):
+        figure = Picture()
+        figure.subplots().bar(frame["label"], frame["val_loss"])
+        return figure
+
+    toy = Figure("toy", "The best loss of each label.", select, draw)
+    page = report(results, tmp_path, formats=["svg"], extra_figures=[toy, BLANK]).read_text()
+    assert 'id="figure-toy"' in page
+    assert "The best loss of each label." in page
+    assert (tmp_path / "figures" / "toy.svg").exists()
+    assert "blank" not in page
+    names = report(results, tmp_path / "only", ["toy"], ["svg"], extra_figures=[toy]).parent / "figures"
+    assert [path.name for path in names.iterdir()] == ["toy.svg"]
 
 
-def test_a_heat_map_is_a_picture_and_no_method(tmp_path):
+def test_what_is_not_compared_is_data_for_figures(tmp_path):
     """It varies a hyperparameter that the others leave alone."""
     grid = [
         row
         for trial, (a, b) in enumerate([(0.1, 0.1), (0.1, 0.5), (0.5, 0.1), (0.5, 0.5)])
         for row in logs.rows([3.0, 1.0 + a], trial=trial, **{"hp/input_dropout": a, "hp/output_dropout": b})
     ]
-    logs.write_run(tmp_path, "stn", 0, self_tuned(0))
-    logs.write_run(tmp_path, "heatmap", 0, grid)
-    made = compose(load(tmp_path))
+    infos = [logs.write_run(tmp_path, "stn", 0, self_tuned(0))]
+    infos.append(logs.write_run(tmp_path, "grid", 0, grid, variant={"view": "map"}, compared=False))
+    logs.write_record(tmp_path, infos)
+    made = compose(load(tmp_path), figures=["time", "configurations"])
     assert made.table.frame["method"].tolist() == ["STN"]
     assert [line.get_label() for line in made.figures["time"].axes[0].lines] == ["STN"]
-    assert "heatmaps" in made.figures
+    assert set(made.figures) == {"time", "configurations"}
+
+
+def test_the_reference_of_a_report_can_be_chosen(results):
+    made = compose(load(results), figures=["time"], formats=[], reference="random")
+    assert made.table.sections[1].title == "Differences to random search"
+
+
+def test_nothing_to_draw_is_said(tmp_path):
+    logs.write_run(tmp_path, "stn", 0, logs.rows([2.0, 1.0]))
+    logs.write_record(tmp_path, [], methods=(MethodInfo("stn", "STN", builds_on="grid"),))
+    assert "No figures: the logs lack the needed data." in report(tmp_path, formats=[]).read_text()

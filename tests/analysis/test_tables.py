@@ -2,22 +2,29 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from stn_tune.analysis import AnalysisError, load, table
+from stn_tune.analysis import load, table
 from stn_tune.analysis.comparison import finals, time_to_target
+from stn_tune.record import Published
 from tests.analysis import logs
 
 T2 = 12.706204736174694
 """The 97.5 % quantile of Student's t with one degree of freedom."""
+PUBLISHED = Published(
+    "paper (full size)",
+    "perplexity",
+    {"stn": {"val": "70.30", "test": "67.68"}, "grid": {"val": "97.32"}},
+    "Paper (full size): not measured here.",
+)
 
 
-def frame_of(tmp_path, runs: dict[tuple[str, int], list], **changes) -> pd.DataFrame:
-    for (label, seed), reported in runs.items():
-        logs.write_run(tmp_path, label, seed, reported, **changes)
+def frame_of(tmp_path, runs: dict[tuple, list], **changes) -> pd.DataFrame:
+    logs.write_runs(tmp_path, runs, **changes)
     return load(tmp_path)
 
 
@@ -58,24 +65,24 @@ def test_finals_are_those_of_the_validation_selected_row(tmp_path):
 
 def test_means_and_intervals(frame):
     long = table(frame).long
-    assert long.columns.tolist() == ["method", "split", "metric", "mean", "low", "high", "n", "trials", "compute_s"]
-    stn = row(long, method="stn", split="val")
+    assert long.columns.tolist() == ["label", "split", "metric", "mean", "low", "high", "n", "trials", "compute_s"]
+    stn = row(long, label="stn", split="val")
     half = T2 * 0.5
     assert stn[["mean", "low", "high"]].tolist() == pytest.approx([1.5, 1.5 - half, 1.5 + half])
     assert stn[["n", "trials", "compute_s"]].tolist() == [2, 1, 30]
-    grid = row(long, method="grid", split="test")
+    grid = row(long, label="grid", split="test")
     assert grid[["mean", "low", "high"]].tolist() == pytest.approx([2.75, 2.75 - half / 2, 2.75 + half / 2])
     assert grid[["n", "trials", "compute_s"]].tolist() == [2, 2, 40]
 
 
 def test_paired_differences_to_the_reference(frame):
     """Grid minus STN: 2.5 - 1 and 2 - 2, so 0.75 on average, with a standard error of 0.75."""
-    result = row(table(frame).differences, method="grid", split="val")
+    result = row(table(frame).differences, label="grid", split="val")
     assert result["n"] == 2
     assert result[["difference", "low", "high"]].tolist() == pytest.approx([0.75, 0.75 - T2 * 0.75, 0.75 + T2 * 0.75])
     assert result["t_p"] == pytest.approx(0.5), "t = 1 with one degree of freedom"
     assert math.isnan(result["wilcoxon_p"])
-    other = row(table(frame, reference="grid").differences, method="stn", split="val")
+    other = row(table(frame, reference="grid").differences, label="stn", split="val")
     assert other["difference"] == -0.75
 
 
@@ -86,14 +93,14 @@ def test_time_to_each_methods_final_value(frame):
     assert targets["own_s"].tolist() == [40, 30]
     assert targets["reference_s"].tolist() == [20, 30]
     assert targets["speedup"].tolist() == [2, 1]
-    times = row(table(frame).times, method="grid")
+    times = row(table(frame).times, label="grid")
     assert times[["n", "reached", "own_s", "reference_s", "speedup"]].tolist() == [2, 2, 35, 25, 1.5]
     assert times[["speedup_low", "speedup_high"]].tolist() == [1.25, 1.75]
 
 
 def test_a_value_that_is_not_reached_is_said_and_counted(frame):
     result = table(frame, reference="grid")
-    times = row(result.times, method="stn")
+    times = row(result.times, label="stn")
     assert times[["n", "reached", "own_s"]].tolist() == [2, 1, 30]
     assert times["reference_s"] == math.inf
     assert math.isnan(times["speedup"]), "the median seed does not reach it"
@@ -114,12 +121,14 @@ def test_larger_is_better_where_the_mode_is_max(tmp_path):
             r | {"val_accuracy": a, "test_accuracy": a / 2}
             for r, a in zip(logs.rows([1.0, 1.0, 1.0]), accuracies, strict=True)
         ]
-    result = table(frame_of(tmp_path, runs, metric="val_accuracy", mode="max"))
-    assert row(result.long, method="stn", split="val", metric="accuracy")["mean"] == 0.9
-    assert row(result.long, method="stn", split="test", metric="accuracy")["mean"] == 0.45
-    assert row(result.times, method="grid")[["own_s", "reference_s", "speedup"]].tolist() == [30, 20, 1.5]
-    assert result.ranks["rank"].tolist() == [1, 2]
-    assert "negative means that STN is better" in " ".join(str(result).split())
+    for (method, seed), reported in runs.items():
+        logs.write_run(tmp_path, method, seed, reported, metric="val_accuracy", mode="max")
+    result = table(load(tmp_path))
+    assert row(result.long, label="stn", split="val", metric="accuracy")["mean"] == 0.9
+    assert row(result.long, label="stn", split="test", metric="accuracy")["mean"] == 0.45
+    assert row(result.times, label="grid")[["own_s", "reference_s", "speedup"]].tolist() == [30, 20, 1.5]
+    assert dict(zip(result.ranks["label"], result.ranks["rank"], strict=True)) == {"stn": 1, "grid": 2}
+    assert "negative means that stn is better" in " ".join(str(result).split())
 
 
 def test_one_seed_has_no_interval(tmp_path):
@@ -136,12 +145,12 @@ def test_unequal_seeds_are_compared_where_they_meet(tmp_path):
     runs |= {("grid", seed): logs.rows([seed + 1.0]) for seed in (2, 3, 9)}
     runs |= {("random", 7): logs.rows([1.0])}
     result = table(frame_of(tmp_path, runs))
-    assert result.long.drop_duplicates("method")["n"].tolist() == [4, 3, 1]
-    assert row(result.differences, method="grid", split="val")[["n", "difference"]].tolist() == [2, 1]
-    alone = row(result.differences, method="random", split="val")
+    assert result.long.drop_duplicates("label")["n"].tolist() == [4, 3, 1]
+    assert row(result.differences, label="grid", split="val")[["n", "difference"]].tolist() == [2, 1]
+    alone = row(result.differences, label="random", split="val")
     assert alone["n"] == 0
     assert math.isnan(alone["difference"])
-    assert result.times["method"].tolist() == ["grid"]
+    assert result.times["label"].tolist() == ["grid"]
     assert result.ranks["n"].tolist() == [0, 0, 0]
     assert result.ranks["rank"].isna().all()
 
@@ -151,20 +160,20 @@ def test_a_seed_that_was_run_twice_counts_but_is_not_paired(tmp_path):
         logs.write_run(tmp_path / part, "stn", 0, logs.rows([value]))
     logs.write_run(tmp_path / "a", "grid", 0, logs.rows([5.0]))
     result = table(load(tmp_path))
-    assert row(result.long, method="stn", split="val")[["mean", "n"]].tolist() == [2, 2]
-    assert row(result.differences, method="grid", split="val")["n"] == 0
+    assert row(result.long, label="stn", split="val")[["mean", "n"]].tolist() == [2, 2]
+    assert row(result.differences, label="grid", split="val")["n"] == 0
 
 
 def test_a_seed_that_only_diverged_is_infinitely_bad(tmp_path):
     runs = {("stn", seed): logs.rows([1.0]) for seed in range(2)}
     runs |= {("grid", 0): logs.rows([2.0]), ("grid", 1): logs.rows([math.inf, math.nan])}
     result = table(frame_of(tmp_path, runs))
-    grid = row(result.long, method="grid", split="val")
+    grid = row(result.long, label="grid", split="val")
     assert grid["mean"] == math.inf
     assert math.isnan(grid["low"])
-    assert math.isnan(row(result.long, method="grid", split="test")["mean"])
-    assert row(result.differences, method="grid", split="val")["difference"] == math.inf
-    assert row(result.times, method="grid")[["n", "speedup"]].tolist() == [1, 1], "what diverged sets no target"
+    assert math.isnan(row(result.long, label="grid", split="test")["mean"])
+    assert row(result.differences, label="grid", split="val")["difference"] == math.inf
+    assert row(result.times, label="grid")[["n", "speedup"]].tolist() == [1, 1], "what diverged sets no target"
     assert result.ranks["rank"].tolist() == [1, 2]
     assert "grid search: 1 of 2 seeds never had a finite val_loss." in str(result)
     assert "∞" in result.to_markdown()
@@ -172,11 +181,12 @@ def test_a_seed_that_only_diverged_is_infinitely_bad(tmp_path):
 
 
 def test_no_reference_no_comparison(tmp_path):
-    result = table(frame_of(tmp_path, {("grid", 0): logs.rows([1.0]), ("random", 0): logs.rows([2.0])}))
+    frame = frame_of(tmp_path, {("grid", 0): logs.rows([1.0]), ("random", 0): logs.rows([2.0])})
+    result = table(frame, reference="stn")
     assert len(result.differences) == 0
     assert len(result.times) == 0
-    assert "There is no stn to compare with" in str(result)
-    assert list(result.differences.columns[:3]) == ["method", "split", "metric"]
+    assert "No stn to compare with: no differences and no times to target." in str(result)
+    assert list(result.differences.columns[:3]) == ["label", "split", "metric"]
 
 
 def cells(line: str) -> list[str]:
@@ -194,7 +204,9 @@ def test_text_for_the_terminal(frame):
 
 def test_text_is_never_wider_than_a_terminal(frame):
     more = {f"{split}_{name}": frame["val_loss"] for name in ("accuracy", "perplexity") for split in ("val", "test")}
-    text = str(table(frame.assign(**more), paper="ptb"))
+    frame = frame.assign(**more)
+    frame.attrs["record"] = replace(frame.attrs["record"], published=PUBLISHED)
+    text = str(table(frame))
     lines = text.splitlines()
     assert max(map(len, lines)) <= 100
     assert not any(line.endswith(" ") for line in lines)
@@ -237,17 +249,31 @@ def test_csv_is_the_same_every_time(tmp_path):
     first.to_csv(tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == first.to_csv()
     lines = first.to_csv().splitlines()
-    assert lines[0] == "method,split,metric,mean,low,high,n,trials,compute_s"
+    assert lines[0] == "label,split,metric,mean,low,high,n,trials,compute_s"
     assert lines[1] == "stn,val,loss,0.14285714,0.14285714,0.14285714,3,1,20"
 
 
-def test_the_papers_values_stand_apart(frame):
-    result = table(frame, paper="ptb")
-    columns = [f"paper (full size) {split} perplexity" for split in ("val", "test")]
-    assert result.frame[columns].to_numpy().tolist() == [["70.30", "67.68"], ["97.32", "94.58"]]
-    assert "70.3" not in result.to_csv()
+def test_published_values_stand_apart(frame):
+    record = frame.attrs["record"]
     assert "paper" not in str(table(frame)).lower()
-    assert "paper" not in str(table(frame[frame["method"] == "stn"].assign(method="mine"), paper="ptb")).lower()
-    assert table(frame, paper="cifar10").frame["paper (full size) val loss"].tolist() == ["0.575", "0.794"]
-    with pytest.raises(AnalysisError, match="paper is 'mnist'; the paper has values of ptb, ptb schedules, cifar10"):
-        table(frame, paper="mnist")
+    frame.attrs["record"] = replace(record, published=PUBLISHED)
+    result = table(frame)
+    columns = [f"paper (full size) {split} perplexity" for split in ("val", "test")]
+    assert result.frame[columns].to_numpy().tolist() == [["70.30", "67.68"], ["97.32", "–"]]
+    assert "not measured here" in str(result)
+    assert "70.3" not in result.to_csv()
+    frame.attrs["record"] = replace(record, published=replace(PUBLISHED, values={"mine": {"val": "1"}}))
+    assert "paper" not in str(table(frame)).lower(), "none of these methods is in the paper"
+
+
+def test_seeds_in_common_are_counted_in_words(tmp_path):
+    runs = {(method, seed): logs.rows([1.0]) for method in ("stn", "grid") for seed in range(2)}
+    assert "averaged over the 2 seeds all methods share." in str(table(frame_of(tmp_path / "a", runs)))
+    del runs["grid", 1]
+    assert "averaged over the 1 seed all methods share." in str(table(frame_of(tmp_path / "b", runs)))
+
+
+def test_times_of_methods_that_build_on_others_are_explained(tmp_path):
+    runs = {("stn", 0): logs.rows([2.0, 1.0]), ("replay", 0): logs.rows([1.5])}
+    text = " ".join(str(table(frame_of(tmp_path, runs))).split())
+    assert "STN schedule replayed: these build on another method's results." in text

@@ -2,57 +2,131 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import stn_tune as stn
 from benchmarks.__main__ import main
-from benchmarks.studies import schedules, sensitivity, spaced
+from benchmarks.errors import SettingsError
+from benchmarks.studies import STUDIES
+from benchmarks.studies.base import discover
+from benchmarks.studies.schedules import spaced
 from benchmarks.tasks import problem
-from stn_tune.analysis.labels import parse
+from stn_tune.record import ExperimentInfo
 
 
-def test_every_change_is_one_that_the_presets_know():
-    for e in [*schedules("pydoc", [0], 3, 2), *sensitivity([0])]:
-        p = problem("pydoc", "smoke", e.changes, tuned=e.tuned)
-        if e.label.startswith("stn start="):
-            assert p.initial["output_dropout"] == parse(e.label).settings["start"]
-        if "train" in parse(e.label).settings:
-            assert p.settings.stn.train_steps == parse(e.label).settings["train"]
-            assert p.settings.stn.valid_steps == parse(e.label).settings["valid"]
-        if "scale" in parse(e.label).settings:
-            assert p.settings.stn.tune_scale == ("tuned" in parse(e.label).flags)
+def asked(study: str, *words: str) -> list[ExperimentInfo]:
+    """The experiments that a command line asks for."""
+    parser = argparse.ArgumentParser()
+    STUDIES[study].arguments(parser)
+    return STUDIES[study].experiments(parser.parse_args(words))
+
+
+def test_every_override_is_one_that_the_presets_know():
+    for e in [*asked("schedules", "pydoc", "--seeds", "1"), *asked("sensitivity", "pydoc")]:
+        p = problem("pydoc", "smoke", e.overrides, tuned=e.tuned)
+        if "start" in e.variant:
+            assert p.initial["output_dropout"] == e.variant["start"]
+        for name in ("train_steps", "valid_steps", "scale", "tune_scale"):
+            if name in e.variant:
+                assert getattr(p.settings.stn, name) == e.variant[name]
+    for e in asked("theory"):
+        settings = problem("theory", "small", e.overrides).settings
+        assert e.variant == {"network": settings.network, "scale": settings.stn.scale}
+
+
+def test_variants_have_labels_that_say_what_they_change():
+    names = [e.name for e in asked("sensitivity", "digits", "--steps", "2:1", "--scales", "0.5", "1")]
+    assert names == [
+        "stn_train_steps=2_valid_steps=1-0",
+        "stn_scale=0.5_tune_scale=false-0",
+        "stn_scale=0.5_tune_scale=true-0",
+        "stn_scale=1_tune_scale=false-0",
+        "stn_scale=1_tune_scale=true-0",
+    ]
+    found = asked("theory", "--seeds", "0,5")
+    assert [e.label for e in found[:2]] == ["stn network=ridge scale=0.01", "stn network=ridge scale=0.2"]
+    assert len({e.name for e in found}) == len(found) == 12
+
+
+def test_run_is_methods_times_seeds():
+    found = asked("run", "digits", "--methods", "stn,grid", "pbt", "--seeds", "0,3", "--tune", "hue")
+    assert [e.name for e in found] == ["stn-0", "grid-0", "pbt-0", "stn-3", "grid-3", "pbt-3"], "seed by seed"
+    assert {e.tuned for e in found} == {("hue",)}
+    assert [e.method for e in asked("run", "digits", "--seeds", "1")] == ["stn", "grid", "random", "bayes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--methods", "byes"], "unknown method 'byes'; known: stn, .*; did you mean 'bayes'"),
+        (["--methods", "stn", "stn"], "--methods names one twice: stn stn"),
+        (["--schedule", "s.json"], "--schedule is what replay follows: add replay to --methods"),
+    ],
+)
+def test_methods_that_make_no_comparison(words, message):
+    with pytest.raises(SettingsError, match=message):
+        asked("run", "digits", *words)
 
 
 def test_schedules_tune_output_dropout_alone():
-    chosen = schedules("ptb", [0, 1], 10, 5)
-    assert {e.tuned for e in chosen if e.label != "heatmap"} == {("output_dropout",)}
-    assert [e.seed for e in chosen if e.label == "heatmap"] == [0]
+    chosen = asked("schedules", "ptb", "--seeds", "2")
+    assert {e.tuned for e in chosen if e.compared} == {("output_dropout",)}
+    assert [(e.label, e.seed) for e in chosen if not e.compared] == [("grid view=heatmap", 0)]
     assert len({e.name for e in chosen}) == len(chosen)
 
 
 def test_no_heat_map_where_none_is_asked_for():
-    assert "heatmap" not in {e.label for e in schedules("ptb", [0], 10, 0)}
+    assert all(e.compared for e in asked("schedules", "ptb", "--heatmap", "0"))
 
 
-@pytest.mark.parametrize(
-    "command", [["schedules", "pydoc", "--starts", "0.5", "0.5"], ["sensitivity", "digits", "--scales", "1", "1.0"]]
-)
-def test_a_variant_asked_for_twice_is_named(command, capsys, tmp_path):
-    assert main([*command, "--out", str(tmp_path / "out")]) == 2
-    assert ": asked for twice; give every value once" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+def test_schedules_are_of_language_models():
+    with pytest.raises(SettingsError, match="'digits' is not ptb or pydoc"):
+        asked("schedules", "digits")
 
 
 def test_spaced():
     assert spaced(4) == [0.0, 0.3, 0.6, 0.9]
 
 
-def test_schedules_are_of_language_models(capsys):
-    assert main(["schedules", "digits"]) == 2
-    assert "'digits' is not ptb or pydoc" in capsys.readouterr().err
+def test_published_values_are_those_of_the_same_experiment():
+    task = problem("ptb", "small").info
+    everything = tuple(task.space)
+    assert STUDIES["run"].published_for(task, everything).values["stn"] == {"val": "70.30", "test": "67.68"}
+    assert STUDIES["run"].published_for(task, everything[:2]) is None, "the paper tunes all of them"
+    assert STUDIES["schedules"].published_for(task, everything).values["stn"]["val"] == "82.58"
+    assert STUDIES["sensitivity"].published_for(task, everything) is None
+    digits = problem("digits", "small").info
+    assert STUDIES["run"].published_for(digits, tuple(digits.space)) is None
+
+
+def test_a_study_is_one_file(tmp_path, monkeypatch):
+    """A toy study in a package of its own: found by its STUDY, nothing else to touch."""
+    package = tmp_path / "toy_studies"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "helpers.py").write_text("")
+    (package / "toy.py").write_text(
+        "from benchmarks.studies import Study\n"
+        "from stn_tune.record import ExperimentInfo\n"
+        "STUDY = Study('toy', 'a toy', lambda parser: None, lambda options: [ExperimentInfo('stn', 7)])\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = discover("toy_studies", [str(package)])
+    assert list(found) == ["toy"]
+    assert [e.name for e in found["toy"].experiments(argparse.Namespace())] == ["stn-7"]
+    assert list(STUDIES) == ["run", "schedules", "sensitivity", "theory"]
+
+
+def test_studies_are_cheap_to_import():
+    code = "import sys, benchmarks.studies; print([m for m in ('torch', 'ray', 'pandas', 'numpy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 SMALL = ["--preset", "smoke", "--seeds", "1", "--budget", "90s"]
@@ -72,7 +146,7 @@ def smoke(command: list[str], out: Path, *expected: str) -> None:
 @pytest.mark.parametrize("text", ["2", "2:x", "0:1"])
 def test_a_step_ratio_is_two_counts(text, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["sensitivity", "digits", "--steps", text])
+        asked("sensitivity", "digits", "--steps", text)
     assert "--steps" in capsys.readouterr().err
 
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch.autograd.functional import jacobian
 
-from benchmarks import theory
-from benchmarks.settings import SettingsError
+from benchmarks.errors import SettingsError
+from benchmarks.studies import STUDIES, theory
 from benchmarks.tasks import problem
 from benchmarks.tasks.theory import EXACT, POINTS, data, gated_response, ridge_response
-from stn_tune.analysis import load, plots
-from stn_tune.analysis.style import NotThere
+from stn_tune.analysis import MissingData, Results, load
 from tests.analysis import logs
 
 
@@ -133,15 +132,6 @@ def test_training_at_a_fixed_penalty_reaches_the_closed_form():
     assert "val_response/gradient_error" not in row
 
 
-def test_every_experiment_is_a_variant_of_the_settings():
-    found = theory.experiments([0, 5])
-    assert [e.name for e in found[:3]] == ["ridge_scale=0.01-0", "ridge_scale=0.2-0", "ridge_scale=2-0"]
-    assert len({e.name for e in found}) == len(found) == 12
-    for e in found:
-        settings = problem("theory", "small", e.changes).settings
-        assert e.title == f"{settings.network} scale={settings.stn.scale:g}"
-
-
 def test_an_unknown_network_is_named():
     with pytest.raises(SettingsError, match="network is 'deep'; it must be ridge or gated"):
         problem("theory", "small", ["network=deep"])
@@ -154,8 +144,13 @@ def words(figure) -> str:
 def as_frame(folder, reported):
     for (network, scale, seed), rows in reported.items():
         timed = [{**row, "trial": 0, "elapsed_s": row["wall_s"], "compute_s": row["wall_s"]} for row in rows]
-        logs.write_run(folder, f"{network} scale={scale:g}", seed, timed)
+        logs.write_run(folder, "stn", seed, timed, variant={"network": network, "scale": scale})
     return load(folder)
+
+
+def neighbourhood(frame):
+    (figure,) = STUDIES["theory"].figures()
+    return figure.draw(figure.select(Results.of(frame)))
 
 
 def plain(row) -> dict:
@@ -168,7 +163,7 @@ def test_the_figure_has_a_panel_per_neighbourhood_with_its_error(runs, tmp_path)
         row["val_response/gradient_error"] += 0.2
     reported["gated", 0.01, 0][-1] |= {"val_response/gradient_error": math.nan, "val_loss": math.inf}
     reported["gated", 0.01, 1][-1] |= {"val_response/gradient_error": math.nan, "val_loss": math.inf}
-    figure = plots.FIGURES["neighbourhood"](as_frame(tmp_path, reported), None)
+    figure = neighbourhood(as_frame(tmp_path, reported))
     assert [ax.get_title("left") for ax in figure.axes[:3]] == [
         "too small: σ = 0.01",
         "right: σ = 0.2",
@@ -185,9 +180,10 @@ def test_the_figure_has_a_panel_per_neighbourhood_with_its_error(runs, tmp_path)
 
 
 def test_the_figure_needs_the_theory_task(tmp_path):
-    logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0]))
-    with pytest.raises(NotThere, match="no run reports val_response/gradient_error"):
-        plots.FIGURES["neighbourhood"](load(tmp_path), None)
-    logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0], **{"val_response/gradient_error": 0.1}))
-    with pytest.raises(NotThere, match='no label such as "ridge scale='):
-        plots.FIGURES["neighbourhood"](load(tmp_path), None)
+    logs.write_run(tmp_path, "stn", 0, logs.rows([2.0, 1.0]), variant={"scale": 0.5})
+    with pytest.raises(MissingData, match="no run reports val_response/gradient_error"):
+        neighbourhood(load(tmp_path))
+    reported = logs.rows([2.0, 1.0], **{"val_response/gradient_error": 0.1})
+    logs.write_run(tmp_path, "stn", 0, reported, variant={"scale": 0.5})
+    with pytest.raises(MissingData, match="no variants of network and scale"):
+        neighbourhood(load(tmp_path))

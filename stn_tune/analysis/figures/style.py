@@ -1,28 +1,39 @@
-"""How every figure looks: colours that all eyes tell apart, labels at the ends of lines, files that never change."""
+"""How figures look: colours that colour-blind readers can tell apart, labels at line ends, reproducible files."""
 
 from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+import pandas as pd
 
-from stn_tune.errors import MissingData as NotThere  # noqa: F401
+from stn_tune.analysis.results import Results
+from stn_tune.record import Style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
 
 FORMATS = ("png", "svg", "pdf")
 LOG_RATIO = 30.0
 GREY = "#5f6368"
-CUT = "the first values lie outside the axis"
+CLIPPED = "early values are clipped"
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C6D1F")
-"""Okabe and Ito's colours, with a brown in the place of the yellow that white paper swallows."""
+"""Okabe and Ito's colours, with brown instead of yellow, which is hard to see on white."""
 
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dashed": (0, (5, 1.5)),
+    "dotted": (0, (1.2, 1.2)),
+    "dashdot": (0, (6, 1.5, 1.2, 1.5)),
+}
+"""The names of :class:`~stn_tune.record.Style`, as matplotlib writes them."""
+
+STYLES = tuple(Style(colour, dash) for dash in DASHES for colour in PALETTE)
 SEQUENTIAL = "cividis"
 RC: dict[str, Any] = {
     "axes.grid": True,
@@ -50,51 +61,27 @@ RC: dict[str, Any] = {
     "ytick.labelsize": 8,
 }
 
-Draw = Callable[[Any, "Mapping[str, Any] | None"], Figure]
+Draw = Callable[[pd.DataFrame], "Picture"]
 
 
-class Line(NamedTuple):
-    colour: str
-    dash: Any
-
-
-class End(NamedTuple):
+class LineEnd(NamedTuple):
     """The last point of a line, and what to write beside it."""
 
     x: float
     y: float
     text: str
-    line: Line
-
-
-METHOD_LINES = {
-    "stn": Line("#D55E00", DASHES[0]),
-    "grid": Line("#0072B2", DASHES[0]),
-    "random": Line("#009E73", DASHES[0]),
-    "bayes": Line("#CC79A7", DASHES[0]),
-    "tpe": Line("#E69F00", DASHES[0]),
-    "asha": Line("#56B4E9", DASHES[0]),
-    "pbt": Line("#000000", DASHES[0]),
-    "fixed": Line("#8C6D1F", DASHES[0]),
-    "gp": Line("#E69F00", DASHES[1]),
-    "pb2": Line("#000000", DASHES[1]),
-    "hybrid": Line("#D55E00", DASHES[1]),
-    "final": Line("#8C6D1F", DASHES[1]),
-    "replay": Line("#CC79A7", DASHES[1]),
-    "greedy": Line("#D55E00", DASHES[3]),
-    "gaussian": Line("#0072B2", DASHES[1]),
-    "sinusoid": Line("#009E73", DASHES[1]),
-}
-"""A method has the same colour in every figure of every report."""
+    style: Style
 
 
 def styled(draw: Draw) -> Draw:
-    """A figure function that draws in the house style, whatever the caller's own settings are."""
+    """Makes a drawing function use this style, whatever the caller's matplotlib settings are."""
 
     @functools.wraps(draw)
-    def drawn(frame: Any, config: Mapping[str, Any] | None = None) -> Figure:
+    def drawn(frame: pd.DataFrame) -> Picture:
+        import matplotlib as mpl
+
         with mpl.rc_context(RC):
-            figure = draw(frame, config)
+            figure = draw(frame)
             figure.draw_without_rendering()
             figure.set_layout_engine(None)  # laid out once, so it is the same in every format
         return figure
@@ -102,37 +89,46 @@ def styled(draw: Draw) -> Draw:
     return drawn
 
 
-def method_lines(methods: Iterable[str]) -> dict[str, Line]:
-    """A line style per label; labels that are nobody's own take what is left, in alphabetical order."""
-    names = sorted(set(methods))
-    taken = {METHOD_LINES[name] for name in names if name in METHOD_LINES}
-    free = [line for dash in DASHES for c in PALETTE if (line := Line(c, dash)) not in taken]
-    others = [name for name in names if name not in METHOD_LINES]
-    return {name: METHOD_LINES[name] for name in names if name in METHOD_LINES} | {
-        name: free[k % len(free)] for k, name in enumerate(others)
-    }
+def line_styles(results: Results, labels: Iterable[str]) -> dict[str, Style]:
+    """A style per label: the record's for methods without a variant; the others take free ones, alphabetically."""
+    names = sorted(set(labels))
+    infos = {name: results.method(name) for name in names}
+    own = {n: info.style for n, info in infos.items() if info.style is not None and info.name == n}
+    free = [style for style in STYLES if style not in own.values()]
+    others = [name for name in names if name not in own]
+    return own | {name: free[k % len(free)] for k, name in enumerate(others)}
+
+
+def look(style: Style) -> dict[str, Any]:
+    """A style as matplotlib's keywords."""
+    return {"color": style.colour, "ls": DASHES.get(style.dash, style.dash)}
 
 
 def ramp(count: int) -> list[str]:
-    """Colours for values that have an order: dark to light, none too pale for white paper."""
+    """Colours for values that have an order: dark to light, none too pale for a white page."""
+    import matplotlib as mpl
+
     shades = np.linspace(0.0, 0.85, max(count, 2))[:count]
     return [mpl.colors.to_hex(mpl.colormaps[SEQUENTIAL](s)) for s in shades]
 
 
 def asks_for_log(values: Any) -> bool:
-    """Whether values want a log axis: all positive, and spread over more than a factor of 30."""
+    """Whether values need a log axis: all positive, and spread over more than a factor of 30."""
     finite = np.asarray(values, dtype=float)
     finite = finite[np.isfinite(finite)]
     return bool(finite.size and finite.min() > 0 and finite.max() / finite.min() > LOG_RATIO)
 
 
-def new_figure(width: float = 6.4, height: float = 3.8) -> Figure:
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+def new_figure(width: float = 6.4, height: float = 3.8) -> Picture:
+    """An empty figure, in inches."""
+    from matplotlib.figure import Figure as Picture
+
+    return Picture(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def panels(
     count: int, columns: int = 2, width: float = 4.6, height: float = 3.0, sharey: bool = False
-) -> tuple[Figure, Any]:
+) -> tuple[Picture, Any]:
     """A figure of ``count`` panels in rows of at most ``columns``, and its axes in reading order."""
     columns = min(columns, count)
     rows = -(-count // columns)
@@ -143,13 +139,13 @@ def panels(
     return figure, axes[:count]
 
 
-def note(figure: Figure, text: str) -> None:
+def note(figure: Picture, text: str) -> None:
     """A line below the figure: what the lines and bands are, and how many seeds they stand on."""
     wrapped = textwrap.fill(text, width=int(figure.get_figwidth() * 18))
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
 
 
-def label_ends(*labelled: tuple[Any, Sequence[End]], size: float = 8.0) -> None:
+def label_ends(*labelled: tuple[Any, Sequence[LineEnd]], size: float = 8.0) -> None:
     """Writes each line's name to the right of its axes, moved apart where lines end close together."""
     if labelled:
         labelled[0][0].figure.draw_without_rendering()
@@ -165,13 +161,13 @@ def label_ends(*labelled: tuple[Any, Sequence[End]], size: float = 8.0) -> None:
                 xytext=(1.04, y),
                 textcoords="axes fraction",
                 fontsize=size,
-                color=end.line.colour,
+                color=end.style.colour,
                 va="center",
                 annotation_clip=False,
                 arrowprops={
                     "arrowstyle": "-",
-                    "color": end.line.colour,
-                    "ls": end.line.dash,
+                    "color": end.style.colour,
+                    "ls": look(end.style)["ls"],
                     "lw": 0.7,
                     "alpha": 0.7,
                     "relpos": (0.0, 0.5),
@@ -200,11 +196,10 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
 
 
 def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) -> bool:
-    """Cuts off the first values where they would flatten all that follows, with some room; says whether it did.
+    """Clips early values that would flatten everything after them; says whether it did.
 
-    ``values`` has a row per ``x``; those up to the fraction ``start`` of the way are the first ones. ``bands``, which
-    are widest at the start, count from half of the way on, and where few seeds make them wider than all that the values
-    do, as far as half of that on either side.
+    ``values`` has a row per ``x``; those in the first fraction ``start`` of the axis are early. ``bands`` are widest
+    early: they count from the middle of the axis on, up to half of the values' range on either side.
     """
     x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
     drawn, later = [values], [values[x >= start * np.max(x)]]
@@ -227,8 +222,10 @@ def _range(parts: Sequence[Any]) -> tuple[float, float]:
     return float(np.nanmin(together)), float(np.nanmax(together))
 
 
-def render(figure: Figure, kind: str) -> bytes:
-    """The figure as a file's content: the same bytes for the same data, today and tomorrow."""
+def render(figure: Picture, kind: str) -> bytes:
+    """The figure as a file's content: the same bytes for the same data."""
+    import matplotlib as mpl
+
     metadata: dict[str, Any] = {
         "png": {"Software": None},
         "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
@@ -240,7 +237,7 @@ def render(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def save(figure: Figure, folder: str | Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
+def save(figure: Picture, folder: str | Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Writes ``folder/name.png``, ``.svg`` and ``.pdf``."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     paths = [Path(folder, f"{name}.{kind}") for kind in formats]

@@ -1,0 +1,189 @@
+"""configurations: parallel coordinates of what black-box search tried, and of what was tuned online."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from stn_tune.analysis.figures.base import Figure
+from stn_tune.analysis.figures.style import asks_for_log, new_figure, note, styled
+from stn_tune.analysis.results import Results
+from stn_tune.analysis.selection import (
+    blackbox_trials,
+    bounds,
+    hyperparameter,
+    hyperparameter_title,
+    metric_title,
+    title_of,
+    tuned_online,
+    varied,
+)
+from stn_tune.analysis.stats import finite
+from stn_tune.errors import MissingData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+ACCENT = "#D55E00"
+"""The path's colour where no record names one: it stands out from the trials' blue."""
+
+
+def select(results: Results) -> pd.DataFrame:
+    """A row per trial, the best last, then a row per iteration of the best trial that tunes online (``path``)."""
+    trials, stopped = complete(blackbox_trials(results))
+    names = varied(trials)
+    if len(names) < 2:
+        raise MissingData(
+            f"{len(names)} hyperparameters vary between the black-box trials; the figure needs two or more"
+        )
+    columns = [f"hp/{name}" for name in names]
+    shown = trials.dropna(subset=[*columns, "value"])
+    if shown.empty:
+        raise MissingData("no black-box trial has a finite loss and a value for every hyperparameter")
+    lower = results.mode == "min"
+    frame = shown.sort_values("value", ascending=not lower, kind="stable")[["value", *columns]].assign(path=False)
+    path, words = _path(results, columns)
+    if path is not None:
+        frame = pd.concat([frame, path.assign(path=True)], ignore_index=True)
+    titles = ", ".join(title_of(results, label) for label in results.in_order(shown["label"]))
+    lost = len(trials) - len(shown)
+    text = f"{len(shown)} trials of {titles}; darker is better{stopped}"
+    text += f"; {lost} without a finite loss or a value left out" if lost else ""
+    frame.attrs = {
+        "titles": [hyperparameter_title(results, name) for name in names],
+        "ends": [_ends(results, name, frame[column]) for name, column in zip(names, columns, strict=True)],
+        "lower_is_better": lower,
+        "bar": f"best {metric_title(results)}",
+        "note": text + words,
+        "colour": "" if path is None else path.attrs["colour"],
+    }
+    return frame
+
+
+def complete(trials: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The trials that were not stopped early, and what to say about those that were."""
+    stopped = int(trials["stopped"].sum())
+    return trials[~trials["stopped"]], f"; {stopped} stopped early left out" if stopped else ""
+
+
+def _path(results: Results, columns: Sequence[str]) -> tuple[pd.DataFrame | None, str]:
+    """The values of the best trial that tunes online, row by row, if it has all columns; and what to say about it."""
+    try:
+        online = tuned_online(results)
+    except MissingData:
+        return None, ""
+    values = finite(online.frame, results.metric)
+    if values.notna().sum() == 0:
+        return None, ""
+    best = online.frame.loc[values.idxmin() if results.mode == "min" else values.idxmax(), ["experiment", "label"]]
+    rows = online.frame[online.frame["experiment"] == best["experiment"]].sort_values("training_iteration")
+    path = pd.DataFrame({column: finite(rows, column) for column in columns}).dropna()
+    if path.empty:
+        return None, ""
+    style = results.method(best["label"]).style
+    path.attrs["colour"] = ACCENT if style is None else style.colour
+    seeds = online.frame["experiment"].nunique()
+    which = title_of(results, best["label"]) + (f", best of n = {seeds} seeds" if seeds > 1 else "")
+    return path, f". {which}: rings, initial values; bars, the range it covered; line, final values"
+
+
+def _ends(results: Results, name: str, values: pd.Series) -> tuple[float, float]:
+    """The ends of a hyperparameter's axis: its domain, or more if values lie outside."""
+    low, high = float(values.min()), float(values.max())
+    info = hyperparameter(results, name)
+    domain = None if info is None else bounds(info.domain)
+    return (low, high) if domain is None else (min(low, domain[0]), max(high, domain[1]))
+
+
+@styled
+def draw(frame: pd.DataFrame) -> Picture:
+    """A line per trial over one upright axis per hyperparameter."""
+    from matplotlib.collections import LineCollection
+
+    titles, ends = frame.attrs["titles"], frame.attrs["ends"]
+    lower_is_better = frame.attrs["lower_is_better"]
+    columns = [column for column in frame.columns if column.startswith("hp/")]
+    heights = np.column_stack([_heights(frame[c], *ends[k]) for k, c in enumerate(columns)])
+    on_path = frame["path"].to_numpy(dtype=bool)
+    places, values = heights[~on_path], frame.loc[~on_path, "value"]
+    figure = new_figure(min(max(6.4, len(columns) + 1.0), 10.0), 4.6)
+    ax = figure.subplots()
+    mappable = _colours(values, lower_is_better)
+    xs = np.arange(len(columns))
+    ax.add_collection(
+        LineCollection(
+            [np.column_stack([xs, row]) for row in places],
+            colors=mappable.to_rgba(values.to_numpy()),
+            lw=np.linspace(0.4, 1.3, len(places)) * min(1.0, np.sqrt(100 / len(places))),
+        )
+    )
+    if on_path.any():
+        _draw_path(ax, xs, heights[on_path], frame.attrs["colour"])
+    _axes(ax, titles, ends)
+    bar = figure.colorbar(mappable, ax=ax, pad=0.02, fraction=0.05, extend="max" if lower_is_better else "min")
+    bar.set_label(frame.attrs["bar"])
+    bar.outline.set_visible(False)
+    note(figure, frame.attrs["note"])
+    return figure
+
+
+def _log(low: float, high: float) -> bool:
+    return low > 0 and asks_for_log([low, high])
+
+
+def _heights(values: pd.Series, low: float, high: float) -> Any:
+    """Values to [0, 1], on a log scale where they need one."""
+    places = values.to_numpy(dtype=float)
+    if _log(low, high):
+        low, high, places = np.log(low), np.log(high), np.log(places)
+    return (places - low) / (high - low) if high > low else np.full_like(places, 0.5)
+
+
+def _draw_path(ax: Any, xs: Any, places: Any, colour: str) -> None:
+    from matplotlib.patheffects import Normal, Stroke
+
+    halo = [Stroke(linewidth=4.5, foreground="white"), Normal()]
+    ax.vlines(xs, places.min(axis=0), places.max(axis=0), color=colour, lw=5, alpha=0.45, zorder=4)
+    ax.plot(xs, places[-1], color=colour, lw=2.2, zorder=5, path_effects=halo)
+    ax.plot(xs, places[-1], "o", color=colour, ms=5, zorder=7)
+    ax.plot(xs, places[0], "o", mfc="white", mec=colour, mew=1.4, ms=6, zorder=6)
+
+
+def _colours(values: pd.Series, lower_is_better: bool) -> Any:
+    """Dark for good, pale for bad; the worst tenth shares the palest."""
+    import matplotlib as mpl
+
+    low, high = values.quantile([0.0, 0.9]) if lower_is_better else values.quantile([0.1, 1.0])
+    norm = mpl.colors.LogNorm if asks_for_log([low, high]) else mpl.colors.Normalize
+    shades = mpl.colormaps["Blues"](np.linspace(0.2, 1.0, 256))
+    colours = mpl.colors.ListedColormap(shades[::-1] if lower_is_better else shades)
+    return mpl.cm.ScalarMappable(norm(low, high), colours)
+
+
+def _axes(ax: Any, titles: Sequence[str], ends: Sequence[tuple[float, float]]) -> None:
+    """An upright axis per hyperparameter, its ends written above and below."""
+    slanted = len(titles) > 8
+    ax.set_xlim(-0.3, len(titles) - 0.7)
+    ax.set_ylim(-0.09, 1.09)
+    ax.grid(False)
+    ax.vlines(range(len(titles)), 0, 1, color="black", lw=0.6, zorder=3)
+    for k, (low, high) in enumerate(ends):
+        ax.text(k, 1.02, f"{high:.3g}" + (" (log)" if _log(low, high) else ""), ha="center", va="bottom", fontsize=7.5)
+        ax.text(k, -0.02, f"{low:.3g}", ha="center", va="top", fontsize=7.5)
+    words = [title if slanted else title.replace(" ", "\n") for title in titles]
+    ax.set_xticks(range(len(titles)), words, rotation=30 if slanted else 0, ha="right" if slanted else "center")
+    ax.set_yticks([])
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+
+
+CONFIGURATIONS = Figure(
+    "configurations",
+    "Every configuration that a trial kept (PBT changes them), coloured by its loss, and the path of online tuning.",
+    select,
+    draw,
+)

@@ -1,0 +1,114 @@
+"""importance: which hyperparameters mattered to black-box search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from stn_tune.analysis.figures.base import Figure
+from stn_tune.analysis.figures.configurations import complete
+from stn_tune.analysis.figures.style import PALETTE, new_figure, note, styled
+from stn_tune.analysis.results import Results
+from stn_tune.analysis.selection import blackbox_trials, hyperparameter_title, title_of, varied
+from stn_tune.errors import MissingData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
+
+FEWEST_TRIALS = 10
+FOLDS = 5
+REPEATS = 20
+
+
+def select(results: Results) -> pd.DataFrame:
+    """A row per hyperparameter, the least important first: its title, mean importance and standard deviation."""
+    trials, stopped = complete(blackbox_trials(results))
+    names = varied(trials)
+    columns = [f"hp/{name}" for name in names]
+    if len(names) < 2:
+        raise MissingData(
+            f"{len(names)} hyperparameters vary between the black-box trials; importances need two or more"
+        )
+    kept = trials.dropna(subset=[*columns, "value"])
+    different = kept.groupby(columns, sort=False)["value"].mean().reset_index()
+    if len(different) < FEWEST_TRIALS:
+        raise MissingData(
+            f"{len(different)} configurations in finished black-box trials; importances need {FEWEST_TRIALS} or more"
+        )
+    drops, explained = permutation_importance(different[columns].to_numpy(), different["value"].to_numpy())
+    frame = pd.DataFrame(
+        {
+            "title": [hyperparameter_title(results, name) for name in names],
+            "mean": drops.mean(axis=1),
+            "deviation": drops.std(axis=1),
+        }
+    )
+    frame = frame.iloc[np.argsort(drops.mean(axis=1), kind="stable")].reset_index(drop=True)
+    titles = ", ".join(title_of(results, label) for label in results.in_order(kept["label"]))
+    lost = len(trials) - len(kept)
+    frame.attrs["note"] = (
+        f"n = {len(different)} configurations, {len(kept)} trials of {titles}{stopped}; "
+        f"held-out R² of the random forest {explained:.2f}"
+        f"{' (it predicts almost nothing, so the bars mean little)' if explained < 0.05 else ''}; "
+        f"whiskers: standard deviation over {REPEATS} shuffles"
+        + (f"; {lost} trials without a finite loss or a value left out" if lost else "")
+    )
+    return frame
+
+
+def permutation_importance(x: Any, y: Any) -> tuple[Any, float]:
+    """Importances ``(hyperparameters, repeats)`` and the R², both on folds that the forest was not fitted to.
+
+    The forest predicts the rank of ``y``, so that one bad trial does not outweigh all others. An importance is the
+    increase in squared error when one column is shuffled, relative to the variance of the ranks.
+    """
+    try:
+        from sklearn.ensemble import RandomForestRegressor
+    except ImportError:
+        raise MissingData('importances need scikit-learn: pip install "stn-tune[bench]"') from None
+
+    y = pd.Series(y).rank().to_numpy()
+    variance = float(np.var(y)) or 1.0
+    rng = np.random.default_rng(0)
+    folds = np.array_split(rng.permutation(len(y)), FOLDS)
+    error = 0.0
+    drops = np.zeros((x.shape[1], REPEATS))
+    for fold in folds:
+        rest = np.setdiff1d(np.arange(len(y)), fold)
+        forest = RandomForestRegressor(n_estimators=100, random_state=0).fit(x[rest], y[rest])
+        shuffled = np.repeat(x[fold][None], x.shape[1] * REPEATS, axis=0).reshape(x.shape[1], REPEATS, *x[fold].shape)
+        for column in range(x.shape[1]):
+            for repeat in range(REPEATS):
+                rng.shuffle(shuffled[column, repeat, :, column])
+        plain = ((forest.predict(x[fold]) - y[fold]) ** 2).sum()
+        guesses = forest.predict(shuffled.reshape(-1, x.shape[1])).reshape(x.shape[1], REPEATS, len(fold))
+        drops += ((guesses - y[fold]) ** 2).sum(axis=2) - plain
+        error += plain
+    return drops / (len(y) * variance), 1.0 - error / (len(y) * variance)
+
+
+@styled
+def draw(frame: pd.DataFrame) -> Picture:
+    """A bar per hyperparameter."""
+    figure = new_figure(6.4, 1.5 + 0.28 * len(frame))
+    ax = figure.subplots()
+    whiskers = {"lw": 0.8, "capsize": 2}
+    ax.barh(
+        range(len(frame)), frame["mean"], xerr=frame["deviation"], color=PALETTE[0], ecolor="black", error_kw=whiskers
+    )
+    ax.axvline(0, color="black", lw=0.6)
+    ax.set_yticks(range(len(frame)), frame["title"])
+    ax.set_xlabel("permutation importance (relative increase in error)")
+    ax.grid(axis="y", visible=False)
+    note(figure, frame.attrs["note"])
+    return figure
+
+
+IMPORTANCE = Figure(
+    "importance",
+    "Which hyperparameters mattered: permutation importance in a random forest fitted to the black-box trials.",
+    select,
+    draw,
+)
