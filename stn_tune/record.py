@@ -23,6 +23,8 @@ VERSION = 2
 FILE_NAME = "record.json"
 LOG_FORMAT = "stn_tune.run"
 LOG_SUFFIX = ".jsonl.gz"
+RESERVED = "stn"
+"""The key of a trial's config that holds the space, the options and the seed of online tuning."""
 
 Clock = Literal["cpu", "device", "worker"]
 """What compute-seconds count: CPU time of the trials' processes, the time for which they held a GPU, or (version 1) the

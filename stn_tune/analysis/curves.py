@@ -47,7 +47,7 @@ class Curves:
     @property
     def n(self) -> dict[str, int]:
         """The number of seeds of each label."""
-        return {label: int(n) for label, n in self.data.groupby("label", sort=False)["n"].first().items()}
+        return {str(label): int(n) for label, n in self.data.groupby("label", sort=False)["n"].first().items()}
 
     @property
     def interval(self) -> str:
@@ -95,7 +95,8 @@ def incumbent(
     place = {label: k for k, label in enumerate(results.in_order(rows["label"]))}
     rows = rows.assign(_place=rows["label"].map(place))
     rows = rows.sort_values(["_place", "seed", "experiment", "x"], kind="stable", ignore_index=True)
-    return rows.drop(columns=["_cost", "_order", "_place"])
+    result: pd.DataFrame = rows.drop(columns=["_cost", "_order", "_place"])
+    return result
 
 
 def at(steps: pd.DataFrame, grid: NDArray[np.float64]) -> NDArray[np.float64]:

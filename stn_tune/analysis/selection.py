@@ -183,7 +183,7 @@ def blackbox_trials(results: Results) -> pd.DataFrame:
         raise MissingData("no black-box trials with hyperparameters")
     mode = results.mode
     rows = rows.assign(value=finite(rows, results.metric), **{c: finite(rows, c) for c in columns})
-    best = rows["value"] == rows.groupby(["experiment", "trial"])["value"].transform(mode)
+    best = rows["value"] == rows.groupby(["experiment", "trial"])["value"].transform("min" if mode == "min" else "max")
     rows = rows.assign(improved=rows["training_iteration"].where(best), finite=np.isfinite(rows["value"]))
     trials = rows.groupby(["experiment", "trial"], sort=False)
     constant = (trials[columns].nunique() <= 1).all(axis=1)

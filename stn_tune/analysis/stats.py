@@ -74,7 +74,7 @@ def _deviation(array: Floats) -> Floats:
 
 def t_quantile(level: float, n: int) -> float:
     """How many standard errors a two-sided t-interval over ``n`` values reaches."""
-    from scipy import stats  # type: ignore[import-untyped]
+    from scipy import stats
 
     return float(stats.t.ppf((1 + level) / 2, n - 1))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
-from pyarrow import ArrowInvalid, fs  # type: ignore[import-untyped]
+from pyarrow import ArrowInvalid, fs
 
 from stn_tune.errors import AnalysisError
 
@@ -76,7 +76,7 @@ def _resolve(name: str) -> tuple[fs.FileSystem, str]:
         pass
     except OSError as error:
         raise AnalysisError(f"{name} cannot be reached: {error}") from None
-    import fsspec  # type: ignore[import-untyped]
+    import fsspec
 
     try:
         other, path = fsspec.core.url_to_fs(name)

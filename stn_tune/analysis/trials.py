@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stn_tune.nested import flatten
+from stn_tune.record import RESERVED
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
@@ -23,9 +24,6 @@ HOUSEKEEPING = {
     "trial", "trial_id", "warmup_time",
 }  # fmt: skip
 """Keys that Tune adds to every row and no analysis needs, or that the frame holds under another name."""
-
-RESERVED = "stn"
-"""The key of a trial's config that holds the space, the options and the seed of online tuning."""
 
 CHUNK = 2**22
 """Bytes that are parsed at once."""

@@ -23,7 +23,7 @@ from stn_tune.checkpoint import plain
 from stn_tune.errors import SpaceError, unknown_hyperparameter
 from stn_tune.hyper import Hyper
 from stn_tune.nested import Path, leaves, name_of, put, remove
-from stn_tune.raytune.trial_config import RESERVED
+from stn_tune.record import RESERVED
 from stn_tune.space import HyperSpace
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
 from stn_tune.raytune.clock import Clock, process_age
 from stn_tune.raytune.param_groups import apply_new_settings, group_settings
-from stn_tune.raytune.trial_config import RESERVED, hyper_from_config, options_of, values_of
+from stn_tune.raytune.trial_config import hyper_from_config, options_of, values_of
+from stn_tune.record import RESERVED
 from stn_tune.schedule import Schedule
 from stn_tune.space import HyperSpace
 from stn_tune.stream import Stream

@@ -11,15 +11,13 @@ from torch.optim import Optimizer
 from stn_tune.algorithms.stn import SelfTuner, STNKeywords, STNOptions
 from stn_tune.hyper import Hyper
 from stn_tune.nested import flatten
+from stn_tune.record import RESERVED
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config
 from stn_tune.training import Batch, batch_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-RESERVED = "stn"
-"""The key of a trial's config under which STNSearch leaves the online space and its options."""
 
 
 def values_of(config: Config) -> dict[str, Any]:

@@ -78,7 +78,8 @@ def _path(results: Results, columns: Sequence[str]) -> tuple[pd.DataFrame | None
     values = finite(online.frame, results.metric)
     if values.notna().sum() == 0:
         return None, ""
-    best = online.frame.loc[values.idxmin() if results.mode == "min" else values.idxmax(), ["experiment", "label"]]
+    row: Any = values.idxmin() if results.mode == "min" else values.idxmax()
+    best = online.frame.loc[row, ["experiment", "label"]]
     rows = online.frame[online.frame["experiment"] == best["experiment"]].sort_values("training_iteration")
     path = pd.DataFrame({column: finite(rows, column) for column in columns}).dropna()
     if path.empty:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -80,7 +80,7 @@ def styled(draw: Draw) -> Draw:
     def drawn(frame: pd.DataFrame) -> Picture:
         import matplotlib as mpl
 
-        with mpl.rc_context(RC):
+        with mpl.rc_context(cast(Any, RC)):
             figure = draw(frame)
             figure.draw_without_rendering()
             figure.set_layout_engine(None)  # laid out once, so it is the same in every format
@@ -231,7 +231,7 @@ def render(figure: Picture, kind: str) -> bytes:
         "svg": {"Date": None, "Creator": None, "Format": None, "Type": None},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }[kind]
-    with mpl.rc_context(RC):
+    with mpl.rc_context(cast(Any, RC)):
         buffer = BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata)
     return buffer.getvalue()

@@ -145,12 +145,13 @@ def _whiskers(ax: Any, last: pd.DataFrame, first: float, ends: dict[str, LineEnd
     """Draws the intervals of last points side by side, right of the lines, lowest first; moves ``ends`` there."""
     gap = 0.018 * (last["x"].max() - first)
     for place, row in enumerate(last.sort_values("center", kind="stable").itertuples(), 1):
-        end = ends[row.label]
+        label = str(row.label)
+        end = ends[label]
         x, thin = end.x + place * gap, {"color": end.style.colour, "alpha": 0.75}
         ax.plot([x, x], [row.low, row.high], lw=1.8, solid_capstyle="butt", **thin)
         ax.plot([end.x, x], [end.y, end.y], ls=look(end.style)["ls"], lw=0.7, **thin)
         ax.plot([x], [end.y], marker="o", ms=3.2, **thin)
-        ends[row.label] = end._replace(x=x)
+        ends[label] = end._replace(x=x)
     ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= last["x"].max()])
 
 
