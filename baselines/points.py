@@ -14,7 +14,7 @@ import ray.cloudpickle as pickle
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import assign_value, parse_spec_vars
 
-from baselines.skopt_search import value_at
+from baselines.config_paths import path_text, value_at
 
 ROUNDS = 6
 
@@ -81,7 +81,7 @@ class RandomSearch(PointSearch):
 
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
         if grids:
-            raise ValueError(f"{'/'.join(map(str, grids[0][0]))} is a grid_search; RandomSearch draws from domains")
+            raise ValueError(f"{path_text(grids[0][0])} is a grid_search; RandomSearch draws from domains")
         return list(domains)
 
     def point(self, index: int) -> Sequence[Any]:
@@ -101,7 +101,7 @@ class GridSearch(PointSearch):
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
         if domains:
             raise ValueError(
-                f"{'/'.join(map(str, domains[0][0]))} is a {type(domains[0][1]).__name__} domain; GridSearch needs "
+                f"{path_text(domains[0][0])} is a {type(domains[0][1]).__name__} domain; GridSearch needs "
                 f"tune.grid_search([...]) for each hyperparameter"
             )
         return list(grids)

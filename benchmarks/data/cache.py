@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.data.download import DataError, locked
+from benchmarks.data.download import locked
+from benchmarks.errors import DataError
 
 VERSION = 1
 """Part of every cache's name: to be raised when the same sources and options come to mean other arrays."""

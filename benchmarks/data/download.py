@@ -18,13 +18,11 @@ from pathlib import Path, PurePosixPath
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from benchmarks.errors import DataError
+
 CHUNK = 1 << 18
 Report = Callable[[str, int, "int | None"], None]
 """``report(step, done, total)``: what is going on, and the bytes of it that are there (total None: not known)."""
-
-
-class DataError(RuntimeError):
-    """Data that is missing, damaged or out of reach; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)

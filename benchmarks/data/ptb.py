@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.data.cache import Arrays, cached
-from benchmarks.data.download import DataError, require
+from benchmarks.data.download import require
+from benchmarks.errors import DataError
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 SPLITS = ("train", "valid", "test")
@@ -29,7 +30,7 @@ class Corpus:
     words: list[str]
 
 
-def load(
+def load_ptb(
     folder: str | os.PathLike[str],
     *,
     vocabulary: int | None = None,

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -14,13 +16,46 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 import stn_tune as stn
-from benchmarks.data import Corpus
+from benchmarks.data.embedded import load_pydoc
+from benchmarks.data.ptb import Corpus, load_ptb
 from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel, State
-from benchmarks.settings import LanguageSettings
-from benchmarks.tasks.rules import plateau
+from benchmarks.tasks import TaskEntry
+from benchmarks.tasks.plateau import decay_on_plateau
+from benchmarks.tasks.settings import Settings
 from stn_tune.training import Trainer
 
 IGNORED = -100
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSettings(Settings):
+    """Of a word-level language model."""
+
+    vocabulary: int
+    """The most frequent words; all others are one."""
+    layers: int
+    """Of the LSTM."""
+    sequence: int
+    """Steps of backpropagation through time."""
+    clip: float
+    """The largest norm of a gradient."""
+    tokens: int | None = None
+    """Training tokens; None: all."""
+    valid_tokens: int | None = None
+    """Validation tokens; None: all."""
+    test_tokens: int | None = None
+    """Test tokens; None: all."""
+
+    def check(self) -> None:
+        """Sizes must be positive; a text needs a word and the word after it."""
+        super().check()
+        self.require_at_least(1, "vocabulary", "layers", "sequence")
+        self.require_at_least(2, "tokens", "valid_tokens", "test_tokens")
+
+    def cuts(self) -> dict[str, int | None]:
+        """How much of a corpus is read."""
+        names = ("vocabulary", "tokens", "valid_tokens", "test_tokens")
+        return {name: getattr(self, name) for name in names}
 
 
 class Chunk(NamedTuple):
@@ -91,7 +126,7 @@ class LanguageTask(stn.Task):
         return torch.optim.SGD(model.parameters(), lr=config.get("lr", self.settings.lr))
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> LRScheduler:
-        return plateau(optimizer, self.settings)
+        return decay_on_plateau(optimizer, self.settings)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
         return bool(optimizer.param_groups[0]["lr"] < self.settings.lr_min)
@@ -133,3 +168,21 @@ class LanguageTask(stn.Task):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._states = dict(state["states"])
+
+
+def ptb(settings: LanguageSettings, data: Path) -> LanguageTask:
+    """Penn Treebank, Mikolov's split."""
+    return LanguageTask(settings, partial(load_ptb, data, **settings.cuts()))
+
+
+def pydoc(settings: LanguageSettings, data: Path) -> LanguageTask:
+    """The text of Python's own documentation topics: nothing to download."""
+    return LanguageTask(settings, partial(load_pydoc, **settings.cuts()))
+
+
+TITLES = {"alpha": "α", "beta": "β"}
+
+ENTRIES = {
+    "ptb": TaskEntry(LanguageSettings, ptb, "Penn Treebank", "nats per token", TITLES),
+    "pydoc": TaskEntry(LanguageSettings, pydoc, "Python documentation", "nats per token", TITLES),
+}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +14,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 import stn_tune as stn
-from benchmarks.settings import TheorySettings
+from benchmarks.errors import SettingsError
+from benchmarks.tasks import TaskEntry
+from benchmarks.tasks.settings import Settings
 from stn_tune.hyper import HyperSample
 from stn_tune.training import Trainer, evaluating
 
@@ -28,7 +32,24 @@ POINTS, SPAN = 25, 2.5
 """At how many places the responses are reported, evenly from ``first`` to ``last``, and how far out from λ₀."""
 
 
-def data(features: int) -> dict[str, Batch]:
+@dataclass(frozen=True, kw_only=True)
+class TheorySettings(Settings):
+    """``hidden`` is D of Theorem 1: the inputs, and the hidden units of the gated network."""
+
+    network: str
+    """ridge: ridge regression; gated: two linear layers with an L2 penalty on the Jacobian."""
+    steps: int
+    """Updates in an iteration."""
+
+    def check(self) -> None:
+        """The network must be one whose best response is known."""
+        super().check()
+        self.require_at_least(1, "steps")
+        if self.network not in EXACT:
+            raise SettingsError(f"network is {self.network!r}; it must be {' or '.join(EXACT)}")
+
+
+def make_data(features: int) -> dict[str, Batch]:
     """The same examples for every network, seed and neighbourhood; variances of the inputs from 1/e to e."""
     g = torch.Generator().manual_seed(0)
     spread = torch.linspace(0.5, -0.5, features).exp()
@@ -81,7 +102,7 @@ class TheoryTask(stn.Task):
 
     def __init__(self, settings: TheorySettings):
         self.settings = settings
-        self._data = data(settings.hidden)
+        self._data = make_data(settings.hidden)
 
     def loaders(self, config: Mapping[str, Any]) -> stn.Loaders:
         """Every batch is the whole training set, repeated: each copy of an example has an ε of its own.
@@ -187,3 +208,11 @@ class TheoryTask(stn.Task):
         _, basis, outputs = components(*(part.double() for part in self._data["train"]))
         unit = int((basis @ jacobian).abs().argmax())
         return basis[unit] / outputs[unit]
+
+
+def theory(settings: TheorySettings, data: Path) -> TheoryTask:
+    """Linear networks whose best response is known: nothing to download."""
+    return TheoryTask(settings)
+
+
+ENTRIES = {"theory": TaskEntry(TheorySettings, theory, "theory")}
