@@ -1,16 +1,29 @@
-"""``python -m benchmarks data NAME``: fetch, and say what is going on."""
+"""``python -m benchmarks data NAME``: downloads a data set and shows progress."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+import argparse
 
-from benchmarks.data.download import data_dir, fetch
+from benchmarks.arguments import add_data_dir
+
+SUMMARY = "download a data set, once per machine"
 
 
-def run(name: str, folder: str | None, *, verify: bool) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which data set, and where to."""
+    parser.add_argument("name", choices=["ptb", "cifar10"], help="which data set")
+    add_data_dir(parser)
+    parser.add_argument("--no-verify", action="store_true", help="accept files whose checksum is not the official one")
+
+
+def execute(arguments: argparse.Namespace) -> None:
     """A bar on a terminal, a line per step elsewhere."""
-    console = Console()
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    from benchmarks.data.download import data_dir, fetch
+
+    console, folder, verify = Console(), data_dir(arguments.data_dir), not arguments.no_verify
     if not console.is_terminal:
         said: set[str] = set()
 
@@ -19,17 +32,17 @@ def run(name: str, folder: str | None, *, verify: bool) -> None:
                 said.add(step)
                 console.print(step, soft_wrap=True, highlight=False)
 
-        fetch(name, data_dir(folder), verify=verify, report=report)
+        fetch(arguments.name, folder, verify=verify, report=report)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
-        tasks: dict[str, object] = {}
+        tasks: dict[str, TaskID] = {}
 
         def advance(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
                 tasks[step] = progress.add_task(step, total=total)
-            progress.update(tasks[step], completed=done, total=total)  # type: ignore[arg-type]
+            progress.update(tasks[step], completed=done, total=total)
             if total is None:
                 console.print(step, soft_wrap=True, highlight=False)
 
-        fetch(name, data_dir(folder), verify=verify, report=advance)
+        fetch(arguments.name, folder, verify=verify, report=advance)

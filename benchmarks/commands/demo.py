@@ -1,21 +1,19 @@
-"""``make demo``: four methods on two problems that need no download, and their reports."""
+"""``python -m benchmarks demo``: four methods on two problems that need no download, and their reports."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
+from benchmarks.arguments import seconds
+from benchmarks.errors import SettingsError
 
-from benchmarks import report
-from benchmarks import run as runner
-from benchmarks.options import Options, choose
-from benchmarks.session import Session
-from benchmarks.settings import SettingsError
+SUMMARY = "compare stn, grid, random and bayes on two small tasks (4 minutes)"
 
-METHODS = ("stn", "grid", "random", "bayes")
-TASKS = {
+DEMO_METHODS = ("stn", "grid", "random", "bayes")
+DEMO_TASKS = {
     "digits": ("a small CNN on scikit-learn's digits, 9 hyperparameters", ()),
     "pydoc": (
         "an LSTM on the text of Python's documentation, 7 hyperparameters",
@@ -25,23 +23,52 @@ TASKS = {
 """What each problem is, and what makes it small enough for minutes."""
 
 
-def run(budget_s: float, out: Path) -> int:
-    """Both problems in one Ray session; Tune's own folders are thrown away."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How long, and where to."""
+    parser.add_argument(
+        "--budget",
+        type=seconds,
+        default="40s",
+        metavar="TIME",
+        help="compute-seconds per method and problem (default 40s)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default="results/demo",
+        metavar="DIR",
+        help="folder of the results; overwritten (default results/demo)",
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Both problems in one Ray session; Tune's own folders are deleted at the end."""
+    out = arguments.out
+    if out.exists() and any(path.name not in DEMO_TASKS for path in out.iterdir()):
+        raise SettingsError(f"--out {out} contains files that are not from a demo; choose another folder")
+
+    from rich.console import Console
+
+    from benchmarks.commands.report import write_report
+    from benchmarks.runner.options import Options
+    from benchmarks.runner.runner import run_experiments
+    from benchmarks.runner.session import Session
+    from stn_tune.record import ExperimentInfo
+
     console = Console()
-    if out.exists() and any(path.name not in TASKS for path in out.iterdir()):
-        raise SettingsError(f"--out {out} holds other things than a demo; choose another folder")
+    experiments = [ExperimentInfo(name, seed=0) for name in DEMO_METHODS]
     with tempfile.TemporaryDirectory(prefix="stn_tune_demo_") as storage:
-        options = [
-            Options(task=task, out=out / task, budget_s=budget_s, overrides=changes, storage=storage, command="demo")
-            for task, (_, changes) in TASKS.items()
+        runs = [
+            Options(task, out / task, arguments.budget, overrides=changes, storage=storage)
+            for task, (_, changes) in DEMO_TASKS.items()
         ]
-        with Session(options[0]):
-            for o in options:
-                shutil.rmtree(o.out, ignore_errors=True)
-                console.print(f"\n[bold]{o.task}[/]: {TASKS[o.task][0]}", highlight=False)
-                if not runner.run(o, choose(METHODS, [0]), console):
+        with Session(runs[0]):
+            for options in runs:
+                shutil.rmtree(options.out, ignore_errors=True)
+                console.print(f"\n[bold]{options.task}[/]: {DEMO_TASKS[options.task][0]}", highlight=False)
+                if not run_experiments(options, experiments, console):
                     return 1
-    for o in options:
-        console.print(f"\n[bold]{o.task}[/]: {TASKS[o.task][0]}", highlight=False)
-        report.run([o.out])
+    for options in runs:
+        console.print(f"\n[bold]{options.task}[/]: {DEMO_TASKS[options.task][0]}", highlight=False)
+        write_report([options.out])
     return 0

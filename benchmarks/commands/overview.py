@@ -1,44 +1,65 @@
-"""``python -m benchmarks overview DIR… --out DIR``: several tasks in one picture and one table, from the logs alone."""
+"""``python -m benchmarks overview DIR… --out DIR``: several tasks in one figure and one table, from the logs alone."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
-from rich.console import Console
+if TYPE_CHECKING:
+    import pandas as pd
 
-from stn_tune.analysis import AnalysisError, load
-from stn_tune.analysis.overview import Overview, overview
+    from stn_tune.analysis.overview import Overview
+
+SUMMARY = "the results of several tasks in one figure and one table"
 
 TITLES = {"ptb": "Penn Treebank", "cifar10": "CIFAR-10"}
-"""Tasks that people know by another name than ours."""
+"""Of tasks in logs that do not have their title."""
 
 
-def run(paths: Sequence[str], out: str) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which results, and where to."""
+    parser.add_argument("paths", nargs="+", metavar="DIR", help="folders of results, one per task")
+    parser.add_argument(
+        "--out", required=True, metavar="DIR", help="where to write overview.md, overview.png and overview.svg"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> None:
     """Writes the overview, and prints where its files are."""
+    from rich.console import Console
+
+    from stn_tune.analysis.overview import overview
+
     console = Console()
-    frames = load_all(paths)
+    frames = load_runs(arguments.paths)
     for title, frame in frames.items():
         for problem in frame.attrs["problems"]:
             console.print(f"{title}: {problem}", style="yellow", highlight=False, markup=False, soft_wrap=True)
-    for path in overview(frames).write(out):
+    for path in overview(frames).write(arguments.out):
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
 
 
-def compose(paths: Sequence[str | Path]) -> Overview:
-    """The overview of a folder of results for each task."""
-    return overview(load_all(paths))
+def compose_overview(paths: Sequence[str | Path]) -> Overview:
+    """The overview of one folder of results per task."""
+    from stn_tune.analysis.overview import overview
+
+    return overview(load_runs(paths))
 
 
-def load_all(paths: Sequence[str | Path]) -> dict[str, pd.DataFrame]:
-    """A folder of results for each task, by the task's title."""
+def load_runs(paths: Sequence[str | Path]) -> dict[str, pd.DataFrame]:
+    """One folder of results per task, by the task's title."""
+    from benchmarks.commands.version2 import readable
+    from stn_tune.analysis import AnalysisError, load
+
     frames = {}
-    for path in paths:
-        frame = load(path)
-        task = next((config["task"] for config in frame.attrs["configs"]), Path(path).name)
-        title = TITLES.get(task, task)
-        if title in frames:
-            raise AnalysisError(f"{path}: there is a folder of {title} already; an overview has one for each task")
-        frames[title] = frame
+    with readable([str(path) for path in paths]) as places:
+        for path, place in zip(paths, places, strict=True):
+            frame = load(place)
+            task = next((config["task"] for config in frame.attrs["configs"]), Path(path).name)
+            title = TITLES.get(task, task)
+            if title in frames:
+                raise AnalysisError(f"{path}: a second folder of {title}; an overview takes one per task")
+            frames[title] = frame
     return frames

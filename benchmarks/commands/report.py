@@ -1,48 +1,75 @@
-"""``python -m benchmarks report PATH``: tables, figures and one page, from the logs alone."""
+"""``python -m benchmarks report DIR``: tables, figures and one page, from the logs alone."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
 
-from stn_tune.analysis.frame import load
-from stn_tune.analysis.render import Section
-from stn_tune.analysis.report import compose, destination
-from stn_tune.analysis.style import FORMATS
+SUMMARY = "tables, figures and a page from results or Tune experiments"
+FORMATS = ("png", "svg", "pdf")
 
 
-def run(
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which results, and where to."""
+    parser.add_argument("paths", nargs="+", metavar="DIR", help="folders of results or of Tune experiments; URIs too")
+    parser.add_argument("--out", metavar="DIR", help="folder of the report (default: report in the first DIR)")
+    parser.add_argument("--figure", action="append", default=[], metavar="NAME", help="only this figure; repeatable")
+    parser.add_argument(
+        "--format", action="append", choices=FORMATS, help="of the figures (default: all three); repeatable"
+    )
+
+
+def execute(arguments: argparse.Namespace) -> None:
+    """Writes and prints a report."""
+    write_report(arguments.paths, arguments.out, arguments.figure, arguments.format or FORMATS)
+
+
+def write_report(
     paths: Sequence[str | os.PathLike[str]],
     out: str | os.PathLike[str] | None = None,
     figures: Sequence[str] = (),
     formats: Sequence[str] = FORMATS,
 ) -> Path:
     """Writes the report, and prints its first table, what is wrong with the logs, and where the page is."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from benchmarks.commands.version2 import readable
+    from stn_tune.analysis.frame import load
+    from stn_tune.analysis.report import compose, destination
+
     places = [os.fspath(path) for path in paths]
     folder = destination(places, out)
-    made = compose(load(*places), figures or None, formats)
+    with readable(places) as found:
+        made = compose(load(*found), figures or None, formats)
     page = made.write(folder)
     console = Console()
-    show(made.table.sections[0], console)
+    print_table(made.table.sections[0], console)
     for line in made.warnings:
         console.print(f"[yellow]warning:[/] {escape(line)}", highlight=False)
-    console.print(f"{len(made.figures)} figures: {', '.join(made.figures) or 'no data for any'}", highlight=False)
+    drawn = ", ".join(made.figures) or "none; the logs lack the needed data"
+    console.print(f"figures: {drawn}", highlight=False)
     console.print(str(page), highlight=False, markup=False, soft_wrap=True)
     return page
 
 
-def show(section: Section, console: Console) -> None:
+def print_table(section: Any, console: Console) -> None:
     """A table of the report; columns that do not fit the terminal follow below, beside the methods again."""
+    from rich.markup import escape
+    from rich.table import Table
+
     console.print(section.title, style="bold", highlight=False, markup=False)
-    for columns in blocks(section, console.width):
+    for columns in fitting_columns(section.columns, section.rows, console.width):
         table = Table(box=None, header_style="bold", pad_edge=False)
         for k in columns:
-            table.add_column(escape(heading(section.columns[k])), justify="right" if k else "left", no_wrap=True)
+            heading = section.columns[k].replace(" ", "\n")
+            table.add_column(escape(heading), justify="right" if k else "left", no_wrap=True)
         for row in section.rows:
             table.add_row(*(escape(row[k]) for k in columns))
         console.print(table)
@@ -51,13 +78,9 @@ def show(section: Section, console: Console) -> None:
         console.print(note, style="dim", highlight=False, markup=False)
 
 
-def heading(name: str) -> str:
-    return name.replace(" ", "\n")
-
-
-def blocks(section: Section, width: int) -> list[list[int]]:
+def fitting_columns(names: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[int]]:
     """The columns in groups that fit ``width``, each with the first column."""
-    cells = zip(section.columns, zip(*section.rows, strict=True), strict=True)
+    cells = zip(names, zip(*rows, strict=True), strict=True)
     widths = [max(len(part) for part in (*name.split(), *column)) + 2 for name, column in cells]
     result, used = [[0]], widths[0]
     for k in range(1, len(widths)):

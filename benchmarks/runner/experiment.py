@@ -1,4 +1,4 @@
-"""One experiment, a method at a seed: its Tune run, started or carried on, from its first trial to its compact file."""
+"""One experiment, a method at a seed: its Tune run, new or resumed, from its first trial to its log."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pyarrow.fs import FileSelector
 from ray import tune
-from ray.train._internal.storage import get_fs_and_path
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.logger import JsonLoggerCallback
 
-from baselines import METHODS, Found, Plan, Setting
-from benchmarks.budget import FAILED_TRIALS, Budget
-from benchmarks.lasting import lasting
-from benchmarks.machine import machine, versions
-from benchmarks.record import compact
-from benchmarks.tasks import Problem, problem
+from baselines import EarlierResult, Method, Plan, Setting
+from benchmarks.runner.budget import FAILED_TRIALS, Budget
+from benchmarks.runner.checkpoint_fallback import with_checkpoint_fallback
+from benchmarks.runner.log import pack_log
+from benchmarks.runner.machine import machine, versions
+from benchmarks.runner.options import Options
+from benchmarks.tasks import Problem
+from stn_tune.raytune.internals import filesystem_and_path, stopper_of, trials_of
+from stn_tune.record import ExperimentInfo
 
 QUIET = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -40,78 +41,47 @@ RESTARTS = 3
 
 
 class ExperimentError(RuntimeError):
-    """An experiment that cannot be finished: one line of why."""
+    """An experiment that cannot be finished, and why, in one line."""
 
 
 class BudgetError(ExperimentError):
-    """A budget that is over before the first iteration."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A method at a seed, under a label: variants of a method have labels and changes of their own."""
-
-    method: str
-    seed: int
-    label: str = ""
-    changes: tuple[str, ...] = ()
-    """Overrides of settings, on top of the run's."""
-    tuned: tuple[str, ...] = ()
-    """Which hyperparameters are tuned; the run's, where it is empty."""
-    needs: str | None = None
-    """The label whose results, at the same seed, it builds on."""
-
-    @property
-    def title(self) -> str:
-        return self.label or self.method
-
-    @property
-    def name(self) -> str:
-        return f"{self.title.replace(' ', '_')}-{self.seed}"
-
-    @property
-    def needed(self) -> str | None:
-        """The name of the experiment that it builds on."""
-        return None if self.needs is None else f"{self.needs}-{self.seed}"
+    """A budget that is used up before the first iteration has ended."""
 
 
 @dataclass(frozen=True)
 class Job:
     """An experiment with all that its driver needs, on whichever node it runs."""
 
-    experiment: Experiment
-    task: str
-    preset: str
-    overrides: tuple[str, ...]
-    tuned: tuple[str, ...]
-    data: Path | None
-    budget_s: float
-    workers: int
-    cpus: float
-    gpus: float
+    info: ExperimentInfo
+    """Which experiment."""
+    method: Method
+    """How it is run."""
+    options: Options
+    """The run's."""
     storage: str
+    """Where Tune keeps the run's folders."""
     board: str | None = None
-    found: Mapping[str, Found] = field(default_factory=dict)
+    """The name of the actor that collects progress."""
+    earlier: Mapping[str, EarlierResult] = field(default_factory=dict)
+    """Results that it builds on, by method."""
 
     def problem(self) -> Problem:
-        e = self.experiment
-        return problem(self.task, self.preset, [*self.overrides, *e.changes], self.data, e.tuned or self.tuned)
-
-    def with_found(self, label: str, what: Found) -> Job:
-        return replace(self, found={label: what})
+        """What it trains."""
+        return self.options.problem(self.info)
 
 
-def conduct(job: Job) -> bytes:
-    """Runs an experiment to its end, from wherever an earlier process left it; gives its compact file."""
+def run_experiment(job: Job) -> bytes:
+    """Runs an experiment to its end, from wherever an earlier process left it; gives its log."""
     os.environ.update(QUIET)
-    e = job.experiment
+    e = job.info
     random.seed(e.seed)
     np.random.seed(e.seed)  # noqa: NPY002  # Tune's schedulers draw from the global generators
     p = job.problem()
-    plan = METHODS[e.method].plan(Setting(p, e.seed, job.workers, job.found))
-    trainable = tune.with_resources(lasting(plan.trainable), {"cpu": job.cpus, "gpu": job.gpus})
+    plan = job.method.plan(Setting(p, e.seed, job.options.workers, job.earlier))
+    resources = {"cpu": job.options.cpus, "gpu": job.options.gpus}
+    trainable = tune.with_resources(with_checkpoint_fallback(plan.trainable), resources)
     folder = f"{job.storage}/{e.name}"
-    if _begun(folder):
+    if can_resume(folder):
         tuner = tune.Tuner.restore(folder, trainable, resume_unfinished=True, resume_errored=False)
     else:
         tuner = _new_tuner(job, p, plan, trainable)
@@ -119,11 +89,11 @@ def conduct(job: Job) -> bytes:
     return _finish(job, p, tuner, results)
 
 
-def _begun(folder: str) -> bool:
-    """Whether Tune can carry on from there: it cannot before the first trial is in its books."""
+def can_resume(folder: str) -> bool:
+    """Whether Tune can continue an experiment: it cannot before its saved state has a first trial."""
     if not tune.Tuner.can_restore(folder):
         return False
-    storage, path = get_fs_and_path(folder)
+    storage, path = filesystem_and_path(folder)
     names = sorted(info.path for info in storage.get_file_info(FileSelector(path)) if "/experiment_state-" in info.path)
     if not names:
         return False
@@ -132,13 +102,13 @@ def _begun(folder: str) -> bool:
             return bool(json.loads(stream.read())["trial_data"])
         except ValueError:
             raise ExperimentError(
-                f"{names[-1]} is not whole, so Tune cannot carry on: delete it, or the folder it is in to begin anew"
+                f"{names[-1]} is truncated, so Tune cannot resume; delete it, or delete its folder to start over"
             ) from None
 
 
 def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
-    e = job.experiment
-    budget = Budget(job.budget_s, job.board, e.name)
+    e = job.info
+    budget = Budget(job.options.budget_s, job.board, e.name)
     return tune.Tuner(
         trainable,
         param_space={**p.initial, **plan.config, "seed": e.seed},
@@ -148,7 +118,7 @@ def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
             search_alg=plan.search,
             scheduler=plan.scheduler,
             num_samples=plan.samples,
-            max_concurrent_trials=None if plan.limited else job.workers,
+            max_concurrent_trials=None if plan.limited else job.options.workers,
             reuse_actors=True,
         ),
         run_config=RunConfig(
@@ -164,35 +134,28 @@ def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
 
 
 def _finish(job: Job, p: Problem, tuner: tune.Tuner, results: tune.ResultGrid) -> bytes:
-    e = job.experiment
-    budget = tuner._local_tuner.get_run_config().stop
-    trials = results._experiment_analysis.trials
+    e, options = job.info, job.options
+    budget, trials = stopper_of(tuner), trials_of(results)
     if budget.failures >= FAILED_TRIALS or not budget.rows:
         errors = [str(trial.get_error()) for trial in trials if trial.get_error() is not None]
-        what = f"{len(errors)} trials failed: {_last_line(errors[0])}" if errors else "no trial reported anything"
+        what = f"{len(errors)} trials failed: {_last_line(errors[0])}" if errors else "no trial reported a result"
         raise ExperimentError(f"{e.name}: {what}")
     if not budget.stop_all() and not all(trial.is_finished() for trial in trials):
         raise ExperimentError(f"{e.name}: interrupted")
-    if budget.rows == 1 and budget.spent > job.budget_s:
+    if budget.rows == 1 and budget.spent > options.budget_s:
         raise BudgetError(
-            f"{job.budget_s:g} s is too small: the start and the first iteration of {e.title} took {budget.spent:.1f} s"
+            f"{options.budget_s:g} s is too small: start-up and the first iteration of {e.label} "
+            f"took {budget.spent:.1f} compute-seconds"
         )
-    header = {
-        "method": e.method,
-        "label": e.title,
-        "seed": e.seed,
-        "task": job.task,
-        "preset": job.preset,
-        "changes": list(e.changes),
-        "tuned": list(p.tuned),
-        "budget_s": job.budget_s,
-        "workers": job.workers,
-        "metric": "val_loss",
-        "mode": "min",
-        "machine": machine(),
-        "versions": versions(),
+    about = {
+        "task": options.task,
+        "preset": options.preset,
+        "budget_s": options.budget_s,
+        "clock": options.clock,
+        "metric": p.info.metric,
+        "mode": p.info.mode,
     }
-    return compact(header, trials)
+    return pack_log(replace(e, machine=machine(), versions=versions()), about, trials)
 
 
 def _last_line(text: str) -> str:
