@@ -103,7 +103,7 @@ class ProgressTable:
             parts = [
                 f"{row.experiment.label} seed {row.experiment.seed}: {row.status}",
                 f"{row.spent:.0f} of {row.budget_s:.0f} s" if row.spent else "",
-                f"{row.trials} trials done" if row.spent else "",
+                f"{row.trials} trial{'s' * (row.trials != 1)} done" if row.spent else "",
                 f"best {row.best:.4f}" if math.isfinite(row.best) else "",
                 f"{duration(left)} left" if left is not None else "",
                 row.note,

@@ -22,7 +22,9 @@ def setting() -> Setting:
     p = problem("digits", "smoke", tuned=NAMES)
     schedule = stn.Schedule(p.space, [0, 10], {"fc1_dropout": [0.05, 0.3], "cutout_length": [1, 2]})
     values = {"fc1_dropout": 0.4, "cutout_length": 2}
-    found = EarlierResult(best=values, final={"fc1_dropout": 0.6, "cutout_length": 3}, schedule=schedule, greedy=schedule)
+    found = EarlierResult(
+        best=values, final={"fc1_dropout": 0.6, "cutout_length": 3}, schedule=schedule, greedy=schedule
+    )
     return Setting(p, seed=3, workers=2, earlier={"stn": found, "grid": found})
 
 

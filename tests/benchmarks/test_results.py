@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.record import difference, plain_settings
 
 from benchmarks import overview
-from benchmarks.record import difference, plain_settings
 from benchmarks.tasks import problem
 from stn_tune.analysis import load
 from stn_tune.analysis.report import compose

@@ -2,23 +2,22 @@ from __future__ import annotations
 
 import math
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
 from torch.autograd.functional import jacobian
 
-from benchmarks import theory
-from benchmarks.settings import SettingsError
+from benchmarks.errors import SettingsError
 from benchmarks.tasks import problem
-from benchmarks.tasks.theory import EXACT, POINTS, data, gated_response, ridge_response
-from stn_tune.analysis import load, plots
-from stn_tune.analysis.style import NotThere
-from tests.analysis import logs
+from benchmarks.tasks.theory import EXACT, POINTS, gated_response, make_data, ridge_response
+
+NETWORKS = ("ridge", "gated")
+SCALES = (0.01, 0.2, 2.0)
+"""Neighbourhoods: too small to learn the slope in the same number of steps, right, too wide for an affine response."""
 
 
 def training_data() -> tuple[torch.Tensor, torch.Tensor]:
-    x, t = data(8)["train"]
+    x, t = make_data(8)["train"]
     return x.double(), t.double()
 
 
@@ -56,7 +55,7 @@ def trained(network: str, scale: float, iterations: int | None = None):
     return trainable
 
 
-RIGHT, SHORT = theory.SCALES[1], 6
+RIGHT, SHORT = SCALES[1], 6
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +64,14 @@ def runs():
     torch.set_num_threads(1)
     return {
         (network, scale): trained(network, scale, iterations=None if scale == RIGHT else SHORT)
-        for network in theory.NETWORKS
-        for scale in theory.SCALES
+        for network in NETWORKS
+        for scale in SCALES
     }
 
 
-@pytest.mark.parametrize("network", theory.NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_only_the_right_neighbourhood_gives_the_right_gradient(runs, network):
-    small, right, wide = (runs[network, scale].rows[-1] for scale in theory.SCALES)
+    small, right, wide = (runs[network, scale].rows[-1] for scale in SCALES)
     for error in ("val_response/gradient_error", "val_response/jacobian_error"):
         assert right[error] < 0.05
         as_long = runs[network, RIGHT].rows[SHORT - 1][error]
@@ -95,7 +94,7 @@ def test_every_row_holds_the_same_finite_numbers_and_lambda_stays(runs):
         assert [row["hp/penalty"] for row in trainable.rows] == pytest.approx([0.2] * len(trainable.rows))
 
 
-@pytest.mark.parametrize("network", theory.NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_what_is_reported_is_what_the_network_does(runs, network):
     trainable = runs[network, RIGHT]
     row, tuner = trainable.rows[-1], trainable._trainer
@@ -133,61 +132,6 @@ def test_training_at_a_fixed_penalty_reaches_the_closed_form():
     assert "val_response/gradient_error" not in row
 
 
-def test_every_experiment_is_a_variant_of_the_settings():
-    found = theory.experiments([0, 5])
-    assert [e.name for e in found[:3]] == ["ridge_scale=0.01-0", "ridge_scale=0.2-0", "ridge_scale=2-0"]
-    assert len({e.name for e in found}) == len(found) == 12
-    for e in found:
-        settings = problem("theory", "small", e.changes).settings
-        assert e.title == f"{settings.network} scale={settings.stn.scale:g}"
-
-
 def test_an_unknown_network_is_named():
     with pytest.raises(SettingsError, match="network is 'deep'; it must be ridge or gated"):
         problem("theory", "small", ["network=deep"])
-
-
-def words(figure) -> str:
-    return " ".join(text.get_text() for text in figure.findobj(mpl.text.Text)).replace("\n", " ")
-
-
-def as_frame(folder, reported):
-    for (network, scale, seed), rows in reported.items():
-        timed = [{**row, "trial": 0, "elapsed_s": row["wall_s"], "compute_s": row["wall_s"]} for row in rows]
-        logs.write_run(folder, f"{network} scale={scale:g}", seed, timed)
-    return load(folder)
-
-
-def plain(row) -> dict:
-    return {key: value for key, value in row.items() if isinstance(value, (int, float, str))}
-
-
-def test_the_figure_has_a_panel_per_neighbourhood_with_its_error(runs, tmp_path):
-    reported = {(*key, seed): [plain(row) for row in run.rows] for key, run in runs.items() for seed in (0, 1)}
-    for row in reported["ridge", 2.0, 1]:
-        row["val_response/gradient_error"] += 0.2
-    reported["gated", 0.01, 0][-1] |= {"val_response/gradient_error": math.nan, "val_loss": math.inf}
-    reported["gated", 0.01, 1][-1] |= {"val_response/gradient_error": math.nan, "val_loss": math.inf}
-    figure = plots.FIGURES["neighbourhood"](as_frame(tmp_path, reported), None)
-    assert [ax.get_title("left") for ax in figure.axes[:3]] == [
-        "too small: σ = 0.01",
-        "right: σ = 0.2",
-        "too wide: σ = 2",
-    ]
-    wide = runs["ridge", 2.0].rows[-1]
-    assert f"gradient error {100 * (wide['val_response/gradient_error'] + 0.1):.0f} %" in [
-        text.get_text() for text in figure.axes[2].texts
-    ], "the mean of both seeds, at the last iteration"
-    exact = figure.axes[2].lines[0]
-    assert exact.get_ydata()[0] == pytest.approx(wide["val_response/exact_00"])
-    assert "no finite result" in [text.get_text() for text in figure.axes[3].texts]
-    assert "n = 2 seeds (thin: one each), as are the errors; 2 diverged and left out" in words(figure)
-
-
-def test_the_figure_needs_the_theory_task(tmp_path):
-    logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0]))
-    with pytest.raises(NotThere, match="no run reports val_response/gradient_error"):
-        plots.FIGURES["neighbourhood"](load(tmp_path), None)
-    logs.write_run(tmp_path, "stn scale=0.5", 0, logs.rows([2.0, 1.0], **{"val_response/gradient_error": 0.1}))
-    with pytest.raises(NotThere, match='no label such as "ridge scale='):
-        plots.FIGURES["neighbourhood"](load(tmp_path), None)
