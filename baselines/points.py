@@ -59,7 +59,7 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         own = self._count - len(self._forced)
         values = self._forced[self._count] if own < 0 else self.point(own)
         if values is None:
-            return Searcher.FINISHED
+            return str(Searcher.FINISHED)
         self._count += 1
         config = copy.deepcopy(self._config)
         for (path, _), value in zip(self._leaves, values, strict=True):

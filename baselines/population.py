@@ -49,7 +49,7 @@ class Limited:
         """None while all workers are busy."""
         busy = [t for t in tune_controller.get_live_trials() if t.status in (Trial.PENDING, Trial.RUNNING)]
         if len(busy) < self.workers:
-            return super().choose_trial_to_run(tune_controller)  # type: ignore[misc, no-any-return]
+            return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
         if internals.count_processes(tune_controller) == 0:  # the one to be handed over has died
             internals.unstage_trials(tune_controller)
         return None

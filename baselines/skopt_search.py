@@ -26,7 +26,7 @@ RANDOM_TRIES = 100
 Point = tuple[float | int, ...]
 
 
-class SkOptSearch(Searcher):
+class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
     """Bayesian optimisation: a Gaussian process (Matérn 5/2, one length scale each, noise), expected improvement.
 
     First come ``points_to_evaluate``, then ``n_initial_points`` of a space-filling design, then the maxima of the
@@ -145,7 +145,7 @@ class SkOptSearch(Searcher):
         point = self._pending.pop(trial_id, None)
         if point is None:
             return
-        value = None if error or result is None else result.get(self._metric)
+        value = None if error or result is None or self._metric is None else result.get(self._metric)
         if value is None or not abs(value) < LARGEST:
             self._observed.append((point, None))
         else:

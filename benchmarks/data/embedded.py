@@ -38,7 +38,8 @@ def load_pydoc(
             if words:
                 splits[split] += [*words, "<eos>"]
     cuts = {"train": tokens, "valid": valid_tokens, "test": test_tokens}
-    return build_corpus(*(splits[name][: cuts[name]] for name in splits), vocabulary)
+    train, valid, test = (words[: cuts[name]] for name, words in splits.items())
+    return build_corpus(train, valid, test, vocabulary)
 
 
 def load_digits() -> Images:

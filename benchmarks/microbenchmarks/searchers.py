@@ -16,7 +16,7 @@ from ray import tune
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from baselines.skopt_search import SkOptSearch
 from benchmarks.errors import SettingsError

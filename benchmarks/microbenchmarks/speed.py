@@ -21,7 +21,6 @@ from torch import Tensor, nn
 import stn_tune as stn
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel
-from stn_tune.algorithms.fixed import FixedTrainer
 
 Step = Callable[[], Any]
 
@@ -245,7 +244,7 @@ def language_evaluation(preset: str) -> tuple[Step, list[SpeedCase]]:
     return (lambda: task.evaluate(plain, loaders.valid)), [case]
 
 
-def _images(preset: str) -> tuple[Any, FixedTrainer, stn.SelfTuner]:
+def _images(preset: str) -> tuple[Any, Any, Any]:
     from benchmarks.data.cifar10 import Images
     from benchmarks.tasks.images import CIFAR10_MEAN, CIFAR10_STD, ImageSettings, ImageTask, alexnet
     from benchmarks.tasks.settings import load_settings
@@ -257,7 +256,7 @@ def _images(preset: str) -> tuple[Any, FixedTrainer, stn.SelfTuner]:
     return task, plain, tuned
 
 
-def _trainers(task: Any) -> tuple[FixedTrainer, stn.SelfTuner, stn.Loaders]:
+def _trainers(task: Any) -> tuple[Any, Any, stn.Loaders]:
     """A task's plain and self-tuned trainer, as its trainables make them."""
     settings = task.settings
     fixed = stn.FixedTrainable.of(task)(config=settings.initial())

@@ -42,4 +42,5 @@ class AlexNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x).flatten(1))
+        logits: Tensor = self.classifier(self.features(x).flatten(1))
+        return logits

@@ -31,4 +31,5 @@ class SmallCNN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
+        logits: Tensor = self.layers(x)
+        return logits

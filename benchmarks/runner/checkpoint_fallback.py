@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileSelector, FileType  # type: ignore[import-untyped]
 from ray.tune import Checkpoint
 
 from stn_tune.raytune.internals import saved_result
@@ -18,7 +18,7 @@ def with_checkpoint_fallback(trainable: type) -> type:
     the driver is lost in that moment, the experiment is resumed from a state that names a deleted checkpoint.
     """
 
-    class WithFallback(trainable):
+    class WithFallback(trainable):  # type: ignore[misc]
         def restore(self, checkpoint_path: Any) -> None:
             super().restore(existing_checkpoint(checkpoint_path))
 

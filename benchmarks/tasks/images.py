@@ -66,7 +66,7 @@ class Pictures:
 
     def __iter__(self) -> Iterator[Batch]:
         rows = self.rows[torch.randperm(len(self.rows))] if self.shuffle else self.rows
-        for part in rows.split(self.size):
+        for part in torch.split(rows, self.size):
             yield self.x[part], self.y[part]
 
     def __len__(self) -> int:

@@ -224,7 +224,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise SettingsError(f"{where} is {value!r}; it must be a table")
-        return _build(kind, value, where)  # type: ignore[type-var]
+        return _build(kind, value, where)  # type: ignore[arg-type]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is not None and issubclass(origin if isinstance(origin, type) else object, Mapping):
         if not isinstance(value, Mapping):

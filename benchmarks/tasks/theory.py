@@ -64,7 +64,8 @@ def make_data(features: int) -> dict[str, Batch]:
 
 def ridge_response(x: Tensor, t: Tensor, penalty: Tensor) -> Tensor:
     """argmin of mean (uᵀx − t)² + penalty ‖u‖²."""
-    return torch.linalg.solve(x.t() @ x + len(t) * penalty * torch.eye(x.shape[1]).to(x), x.t() @ t)
+    weights: Tensor = torch.linalg.solve(x.t() @ x + len(t) * penalty * torch.eye(x.shape[1]).to(x), x.t() @ t)
+    return weights
 
 
 def gated_response(x: Tensor, t: Tensor, penalty: Tensor) -> Tensor:
@@ -82,6 +83,12 @@ def components(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 EXACT = {"ridge": ridge_response, "gated": gated_response}
 
 
+def _jacobian(response: Response, lam: Tensor) -> Tensor:
+    """dw/dλ ``(D,)``."""
+    found: Tensor = torch.autograd.functional.jacobian(response, lam)  # type: ignore[no-untyped-call]
+    return found[:, 0]
+
+
 class Network(nn.Module):
     """y = wᵀx for ridge regression; y = sᵀQx, D hidden units, for the gated network."""
 
@@ -91,7 +98,8 @@ class Network(nn.Module):
         self.output = nn.Linear(features, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.output(self.hidden(x)).squeeze(-1)
+        y: Tensor = self.output(self.hidden(x))
+        return y.squeeze(-1)
 
 
 class TheoryTask(stn.Task):
@@ -138,7 +146,8 @@ class TheoryTask(stn.Task):
         x = x.detach().requires_grad_()
         y = model(x)
         (jacobian,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        return F.mse_loss(y, t) + (hp["penalty"] * jacobian.square().sum(1)).mean()
+        penalty: Tensor = (hp["penalty"] * jacobian.square().sum(1)).mean()
+        return F.mse_loss(y, t) + penalty
 
     def evaluate(self, trainer: Trainer, batches: Iterable[Batch]) -> dict[str, float]:
         """The loss, and for a self-tuned network how far its response is from the exact one."""
@@ -158,7 +167,8 @@ class TheoryTask(stn.Task):
 
         def response(lam: Tensor) -> Tensor:
             with tuner.hyper.using(HyperSample(tuner.hyper, lam.to(units))):
-                return tuner.model(units).cpu().double()
+                weights: Tensor = tuner.model(units)
+                return weights.cpu().double()
 
         return response
 
@@ -166,7 +176,7 @@ class TheoryTask(stn.Task):
         """The errors at λ₀, and both responses around it, as the coordinate that is drawn."""
         exact, learned = self.exact(tuner.hyper), self.learned(tuner)
         lam = tuner.hyper.lam.detach().cpu().double()
-        jacobian, estimate = (torch.autograd.functional.jacobian(w, lam)[:, 0] for w in (exact, learned))
+        jacobian, estimate = (_jacobian(w, lam) for w in (exact, learned))
         x, t = (part.cpu().double() for part in batch)
         at = lam.clone().requires_grad_()
         gradient = float(torch.autograd.grad((x @ exact(at) - t).square().mean(), at)[0])
@@ -204,7 +214,7 @@ class TheoryTask(stn.Task):
         the one that responds most.
         """
         if self.settings.network == "ridge":
-            return jacobian / jacobian.norm()
+            return F.normalize(jacobian, dim=0)
         _, basis, outputs = components(*(part.double() for part in self._data["train"]))
         unit = int((basis @ jacobian).abs().argmax())
         return basis[unit] / outputs[unit]

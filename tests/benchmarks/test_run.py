@@ -39,7 +39,7 @@ def options(folder: Path, **changes) -> Options:
     given = Options(
         task="digits",
         out=folder / "out",
-        budget_s=25.0,
+        budget_s=14.0,
         preset="smoke",
         overrides=TRIALS_END_SOON,
         storage=str(folder / "storage"),
@@ -113,13 +113,13 @@ def test_every_method_is_finished_within_its_budget(finished):
     for method in ("stn", "grid", "random", "final", "replay"):
         head, rows = rows_of(finished, f"{method}-0")
         assert head["method"] == method
-        assert head["budget_s"] == 25.0
+        assert head["budget_s"] == 14.0
         spent = [row["compute_s"] for row in rows]
         assert spent == sorted(spent)
-        assert all(s < 25.0 for s in spent[:-1])
+        assert all(s < 14.0 for s in spent[:-1])
         assert {t["config"]["seed"] for t in head["trials"]} == {0}
         if method in ("grid", "random"):
-            assert spent[-1] >= 25.0
+            assert spent[-1] >= 14.0
             assert len(head["trials"]) >= 2
         else:
             assert len(head["trials"]) == 1
@@ -226,7 +226,7 @@ def test_what_is_finished_is_not_run_again(finished, tmp_path, capsys):
 def test_a_second_run_in_the_same_folder_needs_resume_and_the_same_settings(finished):
     with pytest.raises(SettingsError, match="already contains a run; add --resume, or choose another --out"):
         run_experiments(options(finished), choose(["stn"], [0]))
-    with pytest.raises(SettingsError, match=r"with other settings: budget_s was 25\.0, now it is 20\.0"):
+    with pytest.raises(SettingsError, match=r"with other settings: budget_s was 14\.0, now it is 20\.0"):
         run_experiments(options(finished, resume=True, budget_s=20.0), choose(["stn"], [0]))
     changed = options(finished, resume=True, overrides=("patience=2", "examples=150"))
     with pytest.raises(SettingsError, match=r"settings\.patience was 1, now it is 2"):
@@ -351,7 +351,7 @@ def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
         "--seeds",
         "1",
         "--budget",
-        "40s",
+        "20s",
     ]
     command += ["--methods", "asha", "pbt", "--out", str(tmp_path / "out"), "--storage", str(tmp_path / "storage")]
     first = subprocess.Popen(
