@@ -20,10 +20,10 @@ ROUNDS = 6
 
 
 class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
-    """Counts its suggestions; a resumed search goes on exactly where it was.
+    """Counts its suggestions, so that a resumed search continues exactly where it was.
 
     Args:
-        seed: of all that is random.
+        seed: of everything random.
         points_to_evaluate: configs to try first, each with a value for every hyperparameter that is searched.
     """
 
@@ -50,7 +50,7 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         raise NotImplementedError
 
     def point(self, index: int) -> Sequence[Any] | None:
-        """One value for each of the leaves; None when there are no more."""
+        """One value for each of the leaves; None after the last point."""
         raise NotImplementedError
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -67,7 +67,7 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         return config
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        """Nothing is learnt from results."""
+        """Does nothing: these searches do not use results."""
 
     def save(self, checkpoint_path: str) -> None:
         Path(checkpoint_path).write_bytes(pickle.dumps(self.__dict__))

@@ -45,7 +45,7 @@ class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
         n_initial_points: size of the initial design.
         initial_design: ``"lhs"``, ``"sobol"``, ``"halton"``, ``"hammersly"`` or ``"random"``; only the first and last
             of these vary with the seed.
-        seed: of all that is random; another one every time when None.
+        seed: of everything random; a different one every time when None.
 
     >>> from ray import tune
     >>> search = SkOptSearch({"lr": tune.loguniform(1e-4, 1.0)}, "loss", "min", points_to_evaluate=[{"lr": 0.1}])

@@ -11,8 +11,8 @@ from ray import tune
 
 import stn_tune as stn
 
-RAY_FIXTURES = {"ray_session"}
-"""Fixtures that start Ray: whoever uses one is marked ``ray``."""
+RAY_FIXTURES = {"ray_session", "nodes"}
+"""Fixtures that start Ray: tests that use one are marked ``ray``."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

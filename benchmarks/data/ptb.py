@@ -1,4 +1,4 @@
-"""Penn Treebank as token ids, and what any word-level corpus needs to become some."""
+"""Penn Treebank as token ids, and the numbering of words for any corpus."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load_ptb(
 ) -> Corpus:
     """Penn Treebank from ``folder/ptb``, every line ended by ``<eos>``; memory-mapped from the second call on.
 
-    ``tokens``, ``valid_tokens`` and ``test_tokens`` cut a split to its first so many; ``vocabulary`` as in
+    ``tokens``, ``valid_tokens`` and ``test_tokens`` keep only that many tokens of a split; ``vocabulary`` as in
     :func:`build_corpus`, counted on what is left of the training split.
     """
     data = Path(folder).expanduser().absolute()

@@ -135,7 +135,7 @@ SEARCHERS: dict[str, Callable[[Trace, int, int], None]] = {
 
 @dataclass(frozen=True)
 class SearcherRow:
-    """The best regret after so many evaluations, over seeds. The last two are asked of SkOptSearch alone."""
+    """The best regret after a number of evaluations, over seeds. The last two fields are for SkOptSearch only."""
 
     function: str
     evaluations: int

@@ -21,7 +21,7 @@ DROPPED = {
     "node_ip", "pid", "should_checkpoint", "time_since_restore", "time_this_iter_s", "time_total_s", "timestamp",
     "timesteps_since_restore", "trial", "trial_id", "warmup_time",
 }  # fmt: skip
-"""What Tune adds to every row and nobody asks for."""
+"""What Tune adds to every row and no analysis needs."""
 
 LogRow = dict[str, Any]
 

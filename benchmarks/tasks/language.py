@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
 
 @dataclass
 class Text:
-    """A split of the corpus as parallel texts, cut into chunks that carry on from each other.
+    """A split of the corpus as parallel texts, cut into consecutive chunks.
 
     The last chunk is shorter, and where the tokens do not fill all texts, the missing targets are ignored: every
     token of the split is predicted exactly once.

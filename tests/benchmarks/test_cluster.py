@@ -169,6 +169,7 @@ def check_complete(out: Path, names: set[str]) -> None:
         assert rows[-1]["compute_s"] == pytest.approx(used, abs=0.01), name
 
 
+@pytest.mark.slow
 def test_ray_job_submit_runs_a_benchmark(nodes, tmp_path):
     budget = f"{nodes.budget_s}s"
     code, output, errors = nodes.output(
@@ -214,6 +215,7 @@ def test_a_trial_goes_on_from_the_next_checkpoint_if_tune_names_one_that_is_gone
         assert result.metrics["training_iteration"] == iteration
 
 
+@pytest.mark.slow
 def test_a_lost_node_costs_no_experiment(nodes, tmp_path):
     """The preset exists in a copy of the code alone, so the nodes must have got theirs from the command."""
     code = copy_of_the_code(tmp_path / "code")

@@ -160,7 +160,7 @@ class TestDownload:
 
     def test_gives_up_where_every_start_breaks_off(self, server, source, tmp_path):
         server.ranges, server.faults = False, ["break"] * 9
-        with pytest.raises(DataError, match="broke off after 300000 of 512000"):
+        with pytest.raises(DataError, match="was lost after 300000 of 512000"):
             fetch(source, tmp_path, patience=HASTY)
         assert len(server.requests) == 4
 
@@ -207,7 +207,7 @@ class TestDownload:
 
     def test_wrong_checksum(self, server, source, tmp_path):
         server.files["a.txt"] = b"<html>log in to the guest network</html>"
-        with pytest.raises(DataError, match=r"a\.txt has MD5 .* the copy was removed"):
+        with pytest.raises(DataError, match=r"a\.txt has MD5 .* the copy was deleted"):
             fetch(source, tmp_path)
         assert folder_contents(tmp_path / "texts") == {}
         fetch(source, tmp_path, verify=False)
@@ -243,7 +243,7 @@ class TestDownload:
             fetch(source, tmp_path / "file")
 
     def test_unknown_name(self, tmp_path):
-        with pytest.raises(DataError, match="'mnist' is not a data set: choose from ptb, cifar10"):
+        with pytest.raises(DataError, match="unknown data set 'mnist'; known: ptb, cifar10"):
             fetch("mnist", tmp_path)
 
 
@@ -489,7 +489,7 @@ class TestArchive:
     def test_hostile_members(self, kind, server, tmp_path):
         data = tmp_path / "data"
         source = self.source(server, tar_of(*GOOD, self.hostile[kind]))
-        with pytest.raises(DataError, match="is no plain file in cifar-10-batches-py/"):
+        with pytest.raises(DataError, match="is not a plain file in cifar-10-batches-py/"):
             fetch(source, data)
         assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(
             ["data", ".cifar10.lock", "x.tar.gz", "cifar-10-batches-py"]

@@ -171,6 +171,7 @@ def test_strengths_of_zero_leave_the_pictures_alone():
 
 
 @needs_data
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ptb", "cifar10"])
 def test_the_paper_preset_runs_at_full_size(name):
     """Three training and two hyperparameter steps, and the parameter counts."""
