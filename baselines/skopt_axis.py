@@ -71,6 +71,7 @@ class Axis:
         return math.ceil(round(self.lower / self.step, 9)), math.floor(round(self.upper / self.step, 9))
 
     def dimension(self) -> skopt_space.Dimension:
+        """scikit-optimize's own description of the axis."""
         first, last = self.ends
         prior = "log-uniform" if self.log else "uniform"
         if self.choices is not None:

@@ -82,6 +82,7 @@ class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
             self._set_space(space)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Takes metric, mode and space of the tuner, where it has none of its own."""
         self._set_objective(self._metric or metric, self._mode or mode)
         if self._axes:
             return False
@@ -127,6 +128,7 @@ class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
         return config, axes
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
+        """The next config; the same one if a trial asks again."""
         if not self._axes:
             raise RuntimeError("SkOptSearch has no space: give it space=, or a tune.Tuner with a param_space")
         if self._metric is None or self._mode is None:
@@ -142,6 +144,7 @@ class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
         return config
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
+        """Takes the result of a trial into the model."""
         point = self._pending.pop(trial_id, None)
         if point is None:
             return
@@ -152,10 +155,12 @@ class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
             self._observed.append((point, float(value) if self._mode == "min" else -float(value)))
 
     def save(self, checkpoint_path: str) -> None:
+        """Saves the whole state."""
         with open(checkpoint_path, "wb") as file:
             pickle.dump(self.__dict__, file)
 
     def restore(self, checkpoint_path: str) -> None:
+        """Continues from a saved state."""
         with open(checkpoint_path, "rb") as file:
             self.__dict__.update(pickle.load(file))
 

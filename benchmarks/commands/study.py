@@ -41,7 +41,9 @@ def _add_arguments(study: Study, parser: argparse.ArgumentParser) -> None:
         f"(default {study.budget})",
     )
     parser.add_argument("--out", metavar="DIR", help="folder of the results (default results/[STUDY-]TASK-PRESET)")
-    parser.add_argument("--resume", action="store_true", help="resume the run in --out; finished experiments are kept")
+    parser.add_argument(
+        "--resume", action="store_true", help="resume the run in --out; finished experiments are skipped"
+    )
     parser.add_argument("--workers", type=positive, default=1, metavar="N", help="concurrent trials (default 1)")
     parser.add_argument(
         "--cpus", type=amount, default=1, metavar="N", help="CPUs per trial, may be a fraction (default 1)"

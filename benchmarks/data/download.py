@@ -50,6 +50,7 @@ class Source:
         return [data / self.folder / file for file in self.members or self.md5]
 
     def missing(self, data: Path) -> list[Path]:
+        """The files that a loader would not find."""
         return [path for path in self.files(data) if not path.is_file()]
 
 

@@ -42,5 +42,6 @@ class AlexNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(batch, classes)``."""
         logits: Tensor = self.classifier(self.features(x).flatten(1))
         return logits

@@ -31,5 +31,6 @@ class SmallCNN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(batch, classes)``."""
         logits: Tensor = self.layers(x)
         return logits

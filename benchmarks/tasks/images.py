@@ -107,20 +107,25 @@ class ImageTask(stn.Task):
         )
 
     def model(self, config: Mapping[str, Any]) -> nn.Module:
+        """The network of the settings."""
         return self._network(self.settings)
 
     def optimizer(self, model: nn.Module, config: Mapping[str, Any]) -> Optimizer:
+        """SGD with momentum."""
         lr = config.get("lr", self.settings.lr)
         return torch.optim.SGD(model.parameters(), lr=lr, momentum=self.settings.momentum)
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> LRScheduler:
+        """Decays the learning rate when the validation loss stalls."""
         return decay_on_plateau(optimizer, self.settings)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
+        """When the learning rate is below ``lr_min``, or nothing has improved for ``patience`` epochs."""
         since_best = len(val_losses) - 1 - min(range(len(val_losses)), key=val_losses.__getitem__)
         return bool(optimizer.param_groups[0]["lr"] < self.settings.lr_min) or since_best >= self.settings.patience
 
     def loss(self, model: nn.Module, batch: Batch, hp: Mapping[str, Any]) -> Tensor:
+        """Cross-entropy, on augmented pictures in training."""
         return F.cross_entropy(model(self.inputs(batch[0], hp, model.training)), batch[1])
 
     def inputs(self, x: Tensor, hp: Mapping[str, Any], training: bool) -> Tensor:
@@ -142,6 +147,7 @@ class ImageTask(stn.Task):
         return x
 
     def evaluate(self, trainer: Trainer, batches: Iterable[Batch]) -> dict[str, float]:
+        """Loss and accuracy over all pictures."""
         loss, right, count = 0.0, 0, 0
         with trainer.evaluation() as hp:
             for x, y in batches:

@@ -111,27 +111,34 @@ class LanguageTask(stn.Task):
         return self._corpus
 
     def loaders(self, config: Mapping[str, Any]) -> stn.Loaders:
+        """The same splits for every method and seed."""
         corpus, s = self.corpus(), self.settings
         return stn.Loaders(
             **{name: Text(getattr(corpus, name), s.batch_size, s.sequence, name) for name in ("train", "valid", "test")}
         )
 
     def model(self, config: Mapping[str, Any]) -> LanguageModel:
+        """The LSTM of the settings."""
         return LanguageModel(len(self.corpus().words), self.settings.hidden, self.settings.layers)
 
     def convert(self, model: nn.Module, hyper: stn.Hyper) -> nn.Module:
+        """All layers but the tied embedding respond."""
         return stn.self_tune(model, hyper, exclude=PLAIN_LAYERS)
 
     def optimizer(self, model: nn.Module, config: Mapping[str, Any]) -> Optimizer:
+        """Plain SGD."""
         return torch.optim.SGD(model.parameters(), lr=config.get("lr", self.settings.lr))
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> LRScheduler:
+        """Decays the learning rate when the validation loss stalls."""
         return decay_on_plateau(optimizer, self.settings)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
+        """When the learning rate is below ``lr_min``."""
         return bool(optimizer.param_groups[0]["lr"] < self.settings.lr_min)
 
     def loss(self, model: nn.Module, batch: Chunk, hp: Mapping[str, Any]) -> Tensor:
+        """Cross-entropy of the next words; in training with α and β on the activations."""
         assert isinstance(model, LanguageModel)
         state = None if batch.first else self._states.get(batch.stream)
         dropped, raw, self._states[batch.stream] = model(batch.words, state)
@@ -142,6 +149,7 @@ class LanguageTask(stn.Task):
         return loss
 
     def evaluate(self, trainer: Trainer, batches: Iterable[Chunk]) -> dict[str, float]:
+        """Loss per token and perplexity."""
         total, count = 0.0, 0
         with self._own_states(), trainer.evaluation() as hp:
             for batch in batches:
@@ -161,12 +169,15 @@ class LanguageTask(stn.Task):
             self._states = before
 
     def batch_size(self, batch: Chunk) -> int:
+        """The number of parallel texts."""
         return batch.words.shape[1]
 
     def state_dict(self) -> dict[str, Any]:
+        """The hidden states."""
         return {"states": self._states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues with saved hidden states."""
         self._states = dict(state["states"])
 
 

@@ -98,6 +98,7 @@ class Network(nn.Module):
         self.output = nn.Linear(features, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Predictions ``(batch,)``."""
         y: Tensor = self.output(self.hidden(x))
         return y.squeeze(-1)
 
@@ -122,6 +123,7 @@ class TheoryTask(stn.Task):
         return stn.Loaders(train=[(x[rows], t[rows])] * self.settings.steps, valid=[self._data["valid"]])
 
     def model(self, config: Mapping[str, Any]) -> nn.Module:
+        """The network of the settings."""
         return Network(self.settings.network, self.settings.hidden)
 
     def convert(self, model: nn.Module, hyper: stn.Hyper) -> nn.Module:
@@ -129,15 +131,19 @@ class TheoryTask(stn.Task):
         return stn.self_tune(model, hyper, exclude=["output"] if self.settings.network == "gated" else [])
 
     def optimizer(self, model: nn.Module, config: Mapping[str, Any]) -> Optimizer:
+        """SGD with momentum."""
         return torch.optim.SGD(model.parameters(), lr=config.get("lr", self.settings.lr), momentum=MOMENTUM)
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> StepLR:
+        """Decays the learning rate every ``lr_patience`` iterations."""
         return StepLR(optimizer, self.settings.lr_patience, self.settings.lr_decay)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
+        """When the learning rate is below ``lr_min``."""
         return bool(optimizer.param_groups[0]["lr"] < self.settings.lr_min)
 
     def loss(self, model: nn.Module, batch: Batch, hp: Mapping[str, Any]) -> Tensor:
+        """Mean squared error, with the penalty in training."""
         x, t = batch
         if not model.training:
             return F.mse_loss(model(x), t)
