@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from rich.console import Console, Group
@@ -19,6 +19,22 @@ from rich.text import Text
 from stn_tune.record import ExperimentInfo
 
 PLAIN_EVERY_S = 30.0
+"""Off a terminal, progress is printed this often."""
+
+GAP = 2
+"""Spaces between columns."""
+
+NARROW = 100
+"""Terminals with fewer columns get short bars."""
+
+COLUMNS: Sequence[tuple[str, Literal["left", "right"], int]] = (
+    ("seed", "right", 4),
+    ("compute budget", "left", 18),
+    ("trials", "right", 6),
+    ("best val.", "right", 9),
+    ("", "left", 11),
+)
+"""Heading, side and least width of all columns but the first, which gives way where the terminal is narrow."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
@@ -114,11 +130,11 @@ class ProgressTable:
         return [row for row in self.rows.values() if row.status in statuses]
 
     def _table(self, final: bool = False) -> Group:
-        table = Table(box=None, padding=(0, 2, 0, 0), title=self.title, title_justify="left", title_style="bold")
-        for name, side in [("method", "left"), ("seed", "right"), ("compute budget", "left"), ("trials", "right")]:
-            table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-        table.add_column("best val. loss", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
+        table = Table(box=None, padding=(0, GAP, 0, 0), title=self.title, title_justify="left", title_style="bold")
+        others = sum(least + GAP for _, _, least in COLUMNS) + GAP
+        table.add_column("method", no_wrap=True, max_width=max(8, self.console.width - others))
+        for name, side, least in COLUMNS:
+            table.add_column(name, justify=side, no_wrap=True, min_width=least)
         shown = list(self.rows.values())
         folded: list[str] = []
         if not final and len(shown) > self.console.height - 5:
@@ -132,9 +148,10 @@ class ProgressTable:
     def _row(self, row: ProgressRow, best: float) -> Sequence[Any]:
         bar = Table.grid(padding=(0, 1))
         style = {"finished": "green", "failed": "red"}.get(row.status, "cyan")
+        width = 8 if self.console.width < NARROW else 20
         share = 1.0 if row.status == "finished" else min(1.0, row.spent / row.budget_s)
         bar.add_row(
-            ProgressBar(total=1.0, completed=share, width=20, complete_style=style, finished_style=style),
+            ProgressBar(total=1.0, completed=share, width=width, complete_style=style, finished_style=style),
             f"{row.spent:.0f}/{row.budget_s:.0f} s",
         )
         value = Text(f"{row.best:.4f}" if math.isfinite(row.best) else "–")

@@ -30,7 +30,7 @@ from benchmarks.tasks import problem
 from stn_tune.record import ExperimentInfo, MethodInfo, RunRecord
 from tests.benchmarks import toy_method
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 REPO = Path(__file__).parents[2]
 TRIALS_END_SOON = ("patience=1", "examples=150")
 
