@@ -72,13 +72,14 @@ def _execute(study: Study, arguments: argparse.Namespace) -> int:
 
     parts = dict.fromkeys([study.name, arguments.task, arguments.preset])
     parts.pop("run", None)
+    tuned = tuple(getattr(arguments, "tune", None) or ())
     options = Options(
         task=arguments.task,
         out=Path(arguments.out or f"results/{'-'.join(parts)}"),
         budget_s=arguments.budget,
         preset=arguments.preset,
         overrides=tuple(arguments.set),
-        tuned=tuple(getattr(arguments, "tune", None) or ()),
+        tuned=tuned,
         workers=arguments.workers,
         cpus=arguments.cpus,
         gpus=arguments.gpus,
@@ -88,7 +89,7 @@ def _execute(study: Study, arguments: argparse.Namespace) -> int:
         resume=arguments.resume,
         schedule=getattr(arguments, "schedule", None),
         study=study.name,
-        published=study.published(arguments.task),
+        published=None if tuned else study.published(arguments.task),  # the paper tunes everything
     )
     options.check_names()
     experiments = study.experiments(arguments)
