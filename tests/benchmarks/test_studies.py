@@ -93,6 +93,7 @@ def smoke(command: list[str], out: Path) -> Store:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_session")
 def test_schedules_run(tmp_path):
     store = smoke(
@@ -107,12 +108,14 @@ def test_schedules_run(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_session")
 def test_sensitivity_runs(tmp_path):
     smoke(["sensitivity", "digits", "--steps", "1:1", "1:5", "--scales", "1"], tmp_path / "out")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_session")
 def test_theory_runs(tmp_path):
     smoke(["theory", "--set", "lr_patience=1"], tmp_path / "out")
