@@ -1,7 +1,25 @@
-"""The tuners that an STN is compared with, and the STN itself, each as one entry of METHODS."""
+"""The tuners that an STN is compared with, and the STN itself, each as one entry of METHODS.
 
-from baselines.methods import METHODS, Found, Method, Plan, Setting
-from baselines.points import GridSearch, RandomSearch
-from baselines.skopt_search import SkOptSearch
+METHODS needs neither torch nor Ray; the searchers are imported on first use.
+"""
 
-__all__ = ["METHODS", "Found", "GridSearch", "Method", "Plan", "RandomSearch", "Setting", "SkOptSearch"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from baselines.methods import METHODS
+from baselines.plan import EarlierResult, Method, Plan, Setting
+
+if TYPE_CHECKING:
+    from baselines.points import GridSearch as GridSearch
+    from baselines.points import RandomSearch as RandomSearch
+    from baselines.skopt_search import SkOptSearch as SkOptSearch
+
+__all__ = ["METHODS", "EarlierResult", "GridSearch", "Method", "Plan", "RandomSearch", "Setting", "SkOptSearch"]
+
+_MODULE_OF = {"GridSearch": "points", "RandomSearch": "points", "SkOptSearch": "skopt_search"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'baselines' has no attribute {name!r}")
+    return getattr(import_module(f"baselines.{_MODULE_OF[name]}"), name)

@@ -14,16 +14,16 @@ import ray.cloudpickle as pickle
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import assign_value, parse_spec_vars
 
-from baselines.skopt_search import value_at
+from baselines.config_paths import path_text, value_at
 
 ROUNDS = 6
 
 
 class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
-    """Counts its suggestions; a resumed search goes on exactly where it was.
+    """Counts its suggestions, so that a resumed search continues exactly where it was.
 
     Args:
-        seed: of all that is random.
+        seed: of everything random.
         points_to_evaluate: configs to try first, each with a value for every hyperparameter that is searched.
     """
 
@@ -36,6 +36,7 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._leaves: list[tuple[tuple[Any, ...], Any]] = []
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Takes the param_space of the tuner, once."""
         if self._config is not None:
             return False
         self._metric, self._mode = metric, mode
@@ -50,16 +51,17 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         raise NotImplementedError
 
     def point(self, index: int) -> Sequence[Any] | None:
-        """One value for each of the leaves; None when there are no more."""
+        """One value for each of the leaves; None after the last point."""
         raise NotImplementedError
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next config."""
         if self._config is None:
             raise RuntimeError(f"{type(self).__name__} has no search space yet: pass it to a Tuner with a param_space")
         own = self._count - len(self._forced)
         values = self._forced[self._count] if own < 0 else self.point(own)
         if values is None:
-            return Searcher.FINISHED
+            return str(Searcher.FINISHED)
         self._count += 1
         config = copy.deepcopy(self._config)
         for (path, _), value in zip(self._leaves, values, strict=True):
@@ -67,12 +69,14 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         return config
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
-        """Nothing is learnt from results."""
+        """Does nothing: these searches do not use results."""
 
     def save(self, checkpoint_path: str) -> None:
+        """Saves the whole state."""
         Path(checkpoint_path).write_bytes(pickle.dumps(self.__dict__))
 
     def restore(self, checkpoint_path: str) -> None:
+        """Continues from a saved state."""
         self.__dict__.update(pickle.loads(Path(checkpoint_path).read_bytes()))
 
 
@@ -80,11 +84,13 @@ class RandomSearch(PointSearch):
     """Independent draws from the param_space's own domains."""
 
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
+        """The domains."""
         if grids:
-            raise ValueError(f"{'/'.join(map(str, grids[0][0]))} is a grid_search; RandomSearch draws from domains")
+            raise ValueError(f"{path_text(grids[0][0])} is a grid_search; RandomSearch draws from domains")
         return list(domains)
 
     def point(self, index: int) -> Sequence[Any]:
+        """A draw from every domain, by seed and index."""
         random = np.random.RandomState([self.seed or 0, index])
         return [_native(domain.sample(random_state=random)) for _, domain in self._leaves]
 
@@ -99,9 +105,10 @@ class GridSearch(PointSearch):
     """
 
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
+        """The grids."""
         if domains:
             raise ValueError(
-                f"{'/'.join(map(str, domains[0][0]))} is a {type(domains[0][1]).__name__} domain; GridSearch needs "
+                f"{path_text(domains[0][0])} is a {type(domains[0][1]).__name__} domain; GridSearch needs "
                 f"tune.grid_search([...]) for each hyperparameter"
             )
         return list(grids)
@@ -110,6 +117,7 @@ class GridSearch(PointSearch):
         return math.prod(len(levels) for _, levels in self._leaves)
 
     def point(self, index: int) -> Sequence[Any] | None:
+        """One level of every grid; None after the last combination."""
         size = len(self)
         if index >= size:
             return None

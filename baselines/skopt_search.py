@@ -3,124 +3,30 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import ray.cloudpickle as pickle
 from ray.tune.search import Searcher
-from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
 from ray.tune.search.variant_generator import assign_value, parse_spec_vars
 from skopt import Optimizer
 from skopt import space as skopt_space
 from skopt.utils import cook_initial_point_generator
 
+from baselines.config_paths import path_text, value_at
+from baselines.skopt_axis import SUPPORTED, Axis
+
 DESIGNS = ("lhs", "sobol", "halton", "hammersly", "random")
-SUPPORTED = "uniform, loguniform, quniform, qloguniform, randint, lograndint, qrandint, qlograndint or choice"
 LARGEST = 1e100
 """Results beyond this count as diverged: their variance would overflow, and put NaN into the Gaussian process."""
 RANDOM_TRIES = 100
 
-Path = tuple[Any, ...]
 Point = tuple[float | int, ...]
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One hyperparameter, as scikit-optimize sees it.
-
-    A coordinate is the value itself where it is continuous, and otherwise an integer: the multiple of ``step``, or the
-    index into ``choices``. So the model is told exactly what the trial ran with, and points that round to the same
-    values are the same point.
-    """
-
-    path: Path
-    lower: float | int
-    upper: float | int
-    step: float | int | None = None
-    log: bool = False
-    choices: Sequence[Any] | None = None
-
-    @classmethod
-    def of(cls, path: Path, domain: Domain) -> Axis:
-        """The axis of a Tune domain; raises ValueError where there is none."""
-        sampler = domain.get_sampler()
-        step = None
-        if isinstance(sampler, Quantized):
-            step, sampler = sampler.q, sampler.sampler
-        if isinstance(domain, Categorical) and isinstance(sampler, Uniform):
-            choices = list(domain.categories)
-            for choice in choices:
-                if any(parse_spec_vars({"": choice})[1:]):
-                    raise ValueError(f"{_name(path)}: the choice {choice!r} is itself to be searched; give it a value")
-            axis = cls(path, 0, len(choices) - 1, 1, choices=choices)
-        elif isinstance(domain, Float | Integer) and isinstance(sampler, Uniform | LogUniform):
-            upper = domain.upper
-            if isinstance(domain, Integer):
-                step = step or 1
-                upper = upper - 1 if step == 1 else upper
-            axis = cls(path, domain.lower, upper, step, isinstance(sampler, LogUniform))
-        else:
-            kind = type(sampler).__name__.lstrip("_")
-            raise ValueError(
-                f"{_name(path)}: a {type(domain).__name__} domain with {kind} sampling has no counterpart in "
-                f"scikit-optimize; use tune.{SUPPORTED}"
-            )
-        first, last = axis.ends
-        if first > last:
-            grid = "" if step in (None, 1) else f" of multiples of {step}"
-            raise ValueError(
-                f"{_name(path)}: the {type(domain).__name__} domain {domain.domain_str} is empty{grid}; it must hold "
-                f"at least one value"
-            )
-        return axis
-
-    @property
-    def ends(self) -> tuple[float | int, float | int]:
-        """The first and the last coordinate, both included."""
-        if self.step is None:
-            return self.lower, self.upper
-        return math.ceil(round(self.lower / self.step, 9)), math.floor(round(self.upper / self.step, 9))
-
-    def dimension(self) -> skopt_space.Dimension:
-        first, last = self.ends
-        prior = "log-uniform" if self.log else "uniform"
-        if self.choices is not None:
-            return skopt_space.Categorical(list(range(len(self.choices))))
-        if self.step is None:
-            return skopt_space.Real(first, last, prior=prior)
-        return skopt_space.Integer(first, last, prior=prior)
-
-    def native(self, coordinate: Any) -> float | int:
-        """A coordinate as a Python number between the ends: scikit-optimize gives NumPy's, and may round beyond."""
-        first, last = self.ends
-        number = float(coordinate) if self.step is None else round(float(coordinate))
-        return type(number)(min(max(number, first), last))
-
-    def decode(self, coordinate: float | int) -> Any:
-        """The hyperparameter's value at a coordinate."""
-        if self.choices is not None:
-            return self.choices[int(coordinate)]
-        if self.step is None:
-            return coordinate
-        return min(max(coordinate * self.step, self.lower), self.upper)
-
-    def encode(self, value: Any) -> float | int:
-        """The coordinate of a value, on the nearest grid point; raises ValueError where it is not in the domain."""
-        if self.choices is not None:
-            for index, choice in enumerate(self.choices):
-                if choice is value or choice == value:
-                    return index
-            raise ValueError(f"{_name(self.path)}: {value!r} is not one of the choices {self.choices!r}")
-        if not isinstance(value, int | float | np.number) or not self.lower <= value <= self.upper:
-            raise ValueError(f"{_name(self.path)}: {value!r} is not a number from {self.lower} to {self.upper}")
-        return self.native(value if self.step is None else value / self.step)
-
-
-class SkOptSearch(Searcher):
+class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
     """Bayesian optimisation: a Gaussian process (Matérn 5/2, one length scale each, noise), expected improvement.
 
     First come ``points_to_evaluate``, then ``n_initial_points`` of a space-filling design, then the maxima of the
@@ -139,7 +45,7 @@ class SkOptSearch(Searcher):
         n_initial_points: size of the initial design.
         initial_design: ``"lhs"``, ``"sobol"``, ``"halton"``, ``"hammersly"`` or ``"random"``; only the first and last
             of these vary with the seed.
-        seed: of all that is random; another one every time when None.
+        seed: of everything random; a different one every time when None.
 
     >>> from ray import tune
     >>> search = SkOptSearch({"lr": tune.loguniform(1e-4, 1.0)}, "loss", "min", points_to_evaluate=[{"lr": 0.1}])
@@ -176,6 +82,7 @@ class SkOptSearch(Searcher):
             self._set_space(space)
 
     def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
+        """Takes metric, mode and space of the tuner, where it has none of its own."""
         self._set_objective(self._metric or metric, self._mode or mode)
         if self._axes:
             return False
@@ -202,7 +109,7 @@ class SkOptSearch(Searcher):
         _, domains, grids = parse_spec_vars(dict(space))
         if grids:
             raise ValueError(
-                f"{_name(grids[0][0])}: grid_search cannot be searched by a model; use tune.choice for its values"
+                f"{path_text(grids[0][0])}: grid_search cannot be searched by a model; use tune.choice for its values"
             )
         config = copy.deepcopy(dict(space))
         axes = []
@@ -221,6 +128,7 @@ class SkOptSearch(Searcher):
         return config, axes
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
+        """The next config; the same one if a trial asks again."""
         if not self._axes:
             raise RuntimeError("SkOptSearch has no space: give it space=, or a tune.Tuner with a param_space")
         if self._metric is None or self._mode is None:
@@ -236,20 +144,23 @@ class SkOptSearch(Searcher):
         return config
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
+        """Takes the result of a trial into the model."""
         point = self._pending.pop(trial_id, None)
         if point is None:
             return
-        value = None if error or result is None else result.get(self._metric)
+        value = None if error or result is None or self._metric is None else result.get(self._metric)
         if value is None or not abs(value) < LARGEST:
             self._observed.append((point, None))
         else:
             self._observed.append((point, float(value) if self._mode == "min" else -float(value)))
 
     def save(self, checkpoint_path: str) -> None:
+        """Saves the whole state."""
         with open(checkpoint_path, "wb") as file:
             pickle.dump(self.__dict__, file)
 
     def restore(self, checkpoint_path: str) -> None:
+        """Continues from a saved state."""
         with open(checkpoint_path, "rb") as file:
             self.__dict__.update(pickle.load(file))
 
@@ -307,18 +218,3 @@ class SkOptSearch(Searcher):
 
     def _seed(self) -> int:
         return int(self._random.integers(2**31))
-
-
-def _name(path: Path) -> str:
-    return "/".join(map(str, path))
-
-
-def value_at(config: Any, path: Path) -> Any:
-    """The value at a path of a config in points_to_evaluate."""
-    found = config
-    for key in path:
-        try:
-            found = found[key]
-        except (KeyError, IndexError, TypeError):
-            raise ValueError(f"points_to_evaluate: {config!r} has no value for {_name(path)}; give it one") from None
-    return found

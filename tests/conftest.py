@@ -11,21 +11,17 @@ from ray import tune
 
 import stn_tune as stn
 
-SLOWEST = (
-    "test_run",
-    "test_tune",
-    "test_studies",
-    "test_cluster",
-    "test_faults",
-    "test_pipelines",
-    "test_skopt_search",
-)
-"""Modules that start Ray. `make test` gives modules to two workers; these begin, so that none is left for last."""
+RAY_FIXTURES = {"ray_session", "nodes"}
+"""Fixtures that start Ray: tests that use one are marked ``ray``."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {module: k for k, module in enumerate(SLOWEST)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(SLOWEST)))
+    """Marks tests that start Ray, and puts modules with slow or Ray tests first: two workers then end together."""
+    for item in items:
+        if RAY_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("ray")
+    first = {item.path for item in items if item.get_closest_marker("ray") or item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in first)
 
 
 @pytest.fixture(autouse=True)

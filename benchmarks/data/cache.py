@@ -1,4 +1,4 @@
-"""Arrays that are computed once per data folder and memory-mapped by every process that wants them."""
+"""Arrays that are computed once per data folder and memory-mapped by every process that needs them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.data.download import DataError, locked
+from benchmarks.data.download import locked
+from benchmarks.errors import DataError
 
 VERSION = 1
-"""Part of every cache's name: to be raised when the same sources and options come to mean other arrays."""
+"""Part of every cache's name; increase it when the same sources and options give other arrays."""
 
 Arrays = Mapping[str, NDArray[np.generic]]
 

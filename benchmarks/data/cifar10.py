@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.data.cache import Arrays, cached
-from benchmarks.data.download import DataError, require
+from benchmarks.data.download import require
+from benchmarks.errors import DataError
 
 CLASSES = 10
 SHAPE = (3, 32, 32)
@@ -30,7 +31,7 @@ class Images:
     test_y: Tensor
 
 
-def load(folder: str | os.PathLike[str]) -> Images:
+def load_cifar10(folder: str | os.PathLike[str]) -> Images:
     """CIFAR-10 from ``folder/cifar-10-batches-py``: 50,000 training and 10,000 test images in the files' order.
 
     The number of rows is what the files hold, the same in each of the training batches.

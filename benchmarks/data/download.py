@@ -18,13 +18,12 @@ from pathlib import Path, PurePosixPath
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from benchmarks.errors import DataError
+from stn_tune.errors import unknown
+
 CHUNK = 1 << 18
 Report = Callable[[str, int, "int | None"], None]
 """``report(step, done, total)``: what is going on, and the bytes of it that are there (total None: not known)."""
-
-
-class DataError(RuntimeError):
-    """Data that is missing, damaged or out of reach; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,7 @@ class Source:
         return [data / self.folder / file for file in self.members or self.md5]
 
     def missing(self, data: Path) -> list[Path]:
+        """The files that a loader would not find."""
         return [path for path in self.files(data) if not path.is_file()]
 
 
@@ -126,7 +126,7 @@ def fetch(
     MD5 unless ``verify`` is False. Several processes may call it at once; one works, the others wait for it.
     """
     if isinstance(name, str) and name not in SOURCES:
-        raise DataError(f"{name!r} is not a data set: choose from {', '.join(SOURCES)}")
+        raise DataError(unknown("data set", name, SOURCES))
     source = SOURCES[name] if isinstance(name, str) else name
     source = replace(source, url=base_url) if base_url else source
     say = report or (lambda step, done, total: None)
@@ -179,21 +179,21 @@ def _fetch(source: Source, data: Path, verify: bool, say: Report, patience: Pati
 
 
 def _obtain(url: str, path: Path, md5: str | None, say: Report, patience: Patience) -> None:
-    """Downloads a file that appears under its name only when it is whole and has the right sum."""
+    """Downloads a file that appears under its name only when it is complete and has the right checksum."""
     part = Path(f"{path}.part")
     resumed = part.exists()
     _download(url, part, say, patience)
     if md5 and (found := _md5(part)) != md5:
         part.unlink()
         if not resumed:
-            raise DataError(f"{url} has MD5 {found}, not {md5}: the copy was removed; accept such with --no-verify")
+            raise DataError(f"{url} has MD5 {found}, not {md5}: the copy was deleted; --no-verify accepts it")
         _obtain(url, path, md5, say, patience)
     else:
         os.replace(part, path)
 
 
 class _NetworkError(Exception):
-    """What went wrong on the line, apart from what goes wrong on the disk; ``code`` is HTTP's, if it got that far."""
+    """A network error, as opposed to a disk error; ``code`` is the HTTP status, if there was one."""
 
     def __init__(self, reason: object, code: int = 0) -> None:
         super().__init__(str(reason) or type(reason).__name__)
@@ -213,7 +213,7 @@ def _network() -> Iterator[None]:
 
 
 def _download(url: str, part: Path, say: Report, patience: Patience) -> None:
-    """Receives until the file is whole, continuing after each break; gives up when tries bring nothing new."""
+    """Downloads until the file is complete, resuming after interruptions; gives up when retries bring no new bytes."""
     furthest, failures = _size(part), 0
     while True:
         try:
@@ -230,7 +230,7 @@ def _download(url: str, part: Path, say: Report, patience: Patience) -> None:
 
 
 def _receive(url: str, part: Path, timeout: float, say: Report) -> None:
-    """Appends what ``part`` still lacks, or starts it anew where the server does not serve ranges."""
+    """Appends what ``part`` still lacks, or starts over if the server does not support ranges."""
     done = _size(part)
     headers = {"User-Agent": "stn_tune", **({"Range": f"bytes={done}-"} if done else {})}
     with _network():
@@ -239,7 +239,7 @@ def _receive(url: str, part: Path, timeout: float, say: Report) -> None:
         if response.status != 206:
             done = 0
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {done}-"):
-            raise _NetworkError("the server sent another range than was asked for", 416)
+            raise _NetworkError("the server sent a range that was not requested", 416)
         length = response.headers.get("Content-Length")
         total = done + int(length) if length else None
         with part.open("ab" if done else "wb") as file:
@@ -250,7 +250,7 @@ def _receive(url: str, part: Path, timeout: float, say: Report) -> None:
             file.flush()
             os.fsync(file.fileno())
     if total is not None and done < total:
-        raise _NetworkError(f"the connection broke off after {done} of {total} bytes")
+        raise _NetworkError(f"the connection was lost after {done} of {total} bytes")
 
 
 def _read(response: HTTPResponse) -> bytes:
@@ -286,7 +286,7 @@ def unpack(archive: Path, into: Path) -> None:
                     continue
                 content = tar.extractfile(member) if member.isreg() else None
                 if content is None or path.parts != (into.name, path.name) or path.name == "..":
-                    raise DataError(f"{archive} is not unpacked: {member.name!r} is no plain file in {into.name}/")
+                    raise DataError(f"{archive} is not unpacked: {member.name!r} is not a plain file in {into.name}/")
                 part = into / f"{path.name}.part"
                 parts[part] = into / path.name
                 with content, part.open("wb") as file:

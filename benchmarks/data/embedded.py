@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from benchmarks.data.cifar10 import Images
-from benchmarks.data.download import DataError
 from benchmarks.data.ptb import Corpus, build_corpus
+from benchmarks.errors import DataError
 
 SHARES = {"train": 0.8, "valid": 0.1, "test": 0.1}
 TOKEN = re.compile(r"[a-z_]+|\d+|[^\sa-z\d]")
 
 
-def pydoc(
+def load_pydoc(
     *,
     vocabulary: int | None = None,
     tokens: int | None = None,
@@ -38,10 +38,11 @@ def pydoc(
             if words:
                 splits[split] += [*words, "<eos>"]
     cuts = {"train": tokens, "valid": valid_tokens, "test": test_tokens}
-    return build_corpus(*(splits[name][: cuts[name]] for name in splits), vocabulary)
+    train, valid, test = (words[: cuts[name]] for name, words in splits.items())
+    return build_corpus(train, valid, test, vocabulary)
 
 
-def digits() -> Images:
+def load_digits() -> Images:
     """1,797 pictures of 8x8 as bytes: the first thousand to train and validate on, the rest to test."""
     table = np.loadtxt(_digits_file(), delimiter=",", dtype=np.float64)
     pictures, labels = table[:, :-1], table[:, -1]

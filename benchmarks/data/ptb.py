@@ -1,4 +1,4 @@
-"""Penn Treebank as token ids, and what any word-level corpus needs to become some."""
+"""Penn Treebank as token ids, and the numbering of words for any corpus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.data.cache import Arrays, cached
-from benchmarks.data.download import DataError, require
+from benchmarks.data.download import require
+from benchmarks.errors import DataError
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 SPLITS = ("train", "valid", "test")
@@ -29,7 +30,7 @@ class Corpus:
     words: list[str]
 
 
-def load(
+def load_ptb(
     folder: str | os.PathLike[str],
     *,
     vocabulary: int | None = None,
@@ -39,7 +40,7 @@ def load(
 ) -> Corpus:
     """Penn Treebank from ``folder/ptb``, every line ended by ``<eos>``; memory-mapped from the second call on.
 
-    ``tokens``, ``valid_tokens`` and ``test_tokens`` cut a split to its first so many; ``vocabulary`` as in
+    ``tokens``, ``valid_tokens`` and ``test_tokens`` keep only that many tokens of a split; ``vocabulary`` as in
     :func:`build_corpus`, counted on what is left of the training split.
     """
     data = Path(folder).expanduser().absolute()

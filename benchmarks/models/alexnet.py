@@ -42,4 +42,6 @@ class AlexNet(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.features(x).flatten(1))
+        """Logits ``(batch, classes)``."""
+        logits: Tensor = self.classifier(self.features(x).flatten(1))
+        return logits

@@ -32,7 +32,7 @@ class LanguageModel(nn.Module):
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
 
     def forward(self, words: Tensor, state: State | None = None) -> tuple[Tensor, Tensor, State]:
-        """The dropped-out and the raw outputs of the last layer, and the state to carry on from."""
+        """The dropped-out and the raw outputs of the last layer, and the state for the next chunk."""
         x = self.input_dropout(self.embedding_dropout(self.encoder(words), words))
         after: State = []
         for k, rnn in enumerate(self.rnns):

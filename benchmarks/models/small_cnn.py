@@ -31,4 +31,6 @@ class SmallCNN(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)
+        """Logits ``(batch, classes)``."""
+        logits: Tensor = self.layers(x)
+        return logits

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,8 +14,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 import stn_tune as stn
-from benchmarks.settings import TheorySettings
+from benchmarks.errors import SettingsError
+from benchmarks.tasks import TaskEntry
+from benchmarks.tasks.settings import Settings
 from stn_tune.hyper import HyperSample
+from stn_tune.nn.response import required
 from stn_tune.training import Trainer, evaluating
 
 Batch = tuple[Tensor, Tensor]
@@ -28,7 +33,24 @@ POINTS, SPAN = 25, 2.5
 """At how many places the responses are reported, evenly from ``first`` to ``last``, and how far out from λ₀."""
 
 
-def data(features: int) -> dict[str, Batch]:
+@dataclass(frozen=True, kw_only=True)
+class TheorySettings(Settings):
+    """``hidden`` is D of Theorem 1: the inputs, and the hidden units of the gated network."""
+
+    network: str
+    """ridge: ridge regression; gated: two linear layers with an L2 penalty on the Jacobian."""
+    steps: int
+    """Updates in an iteration."""
+
+    def check(self) -> None:
+        """The network must be one whose best response is known."""
+        super().check()
+        self.require_at_least(1, "steps")
+        if self.network not in EXACT:
+            raise SettingsError(f"network is {self.network!r}; it must be {' or '.join(EXACT)}")
+
+
+def make_data(features: int) -> dict[str, Batch]:
     """The same examples for every network, seed and neighbourhood; variances of the inputs from 1/e to e."""
     g = torch.Generator().manual_seed(0)
     spread = torch.linspace(0.5, -0.5, features).exp()
@@ -43,7 +65,8 @@ def data(features: int) -> dict[str, Batch]:
 
 def ridge_response(x: Tensor, t: Tensor, penalty: Tensor) -> Tensor:
     """argmin of mean (uᵀx − t)² + penalty ‖u‖²."""
-    return torch.linalg.solve(x.t() @ x + len(t) * penalty * torch.eye(x.shape[1]).to(x), x.t() @ t)
+    weights: Tensor = torch.linalg.solve(x.t() @ x + len(t) * penalty * torch.eye(x.shape[1]).to(x), x.t() @ t)
+    return weights
 
 
 def gated_response(x: Tensor, t: Tensor, penalty: Tensor) -> Tensor:
@@ -61,6 +84,12 @@ def components(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 EXACT = {"ridge": ridge_response, "gated": gated_response}
 
 
+def _jacobian(response: Response, lam: Tensor) -> Tensor:
+    """dw/dλ ``(D,)``."""
+    found: Tensor = torch.autograd.functional.jacobian(response, lam)  # type: ignore[no-untyped-call]
+    return found[:, 0]
+
+
 class Network(nn.Module):
     """y = wᵀx for ridge regression; y = sᵀQx, D hidden units, for the gated network."""
 
@@ -70,7 +99,9 @@ class Network(nn.Module):
         self.output = nn.Linear(features, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.output(self.hidden(x)).squeeze(-1)
+        """Predictions ``(batch,)``."""
+        y: Tensor = self.output(self.hidden(x))
+        return y.squeeze(-1)
 
 
 class TheoryTask(stn.Task):
@@ -81,7 +112,7 @@ class TheoryTask(stn.Task):
 
     def __init__(self, settings: TheorySettings):
         self.settings = settings
-        self._data = data(settings.hidden)
+        self._data = make_data(settings.hidden)
 
     def loaders(self, config: Mapping[str, Any]) -> stn.Loaders:
         """Every batch is the whole training set, repeated: each copy of an example has an ε of its own.
@@ -93,6 +124,7 @@ class TheoryTask(stn.Task):
         return stn.Loaders(train=[(x[rows], t[rows])] * self.settings.steps, valid=[self._data["valid"]])
 
     def model(self, config: Mapping[str, Any]) -> nn.Module:
+        """The network of the settings."""
         return Network(self.settings.network, self.settings.hidden)
 
     def convert(self, model: nn.Module, hyper: stn.Hyper) -> nn.Module:
@@ -100,15 +132,19 @@ class TheoryTask(stn.Task):
         return stn.self_tune(model, hyper, exclude=["output"] if self.settings.network == "gated" else [])
 
     def optimizer(self, model: nn.Module, config: Mapping[str, Any]) -> Optimizer:
+        """SGD with momentum."""
         return torch.optim.SGD(model.parameters(), lr=config.get("lr", self.settings.lr), momentum=MOMENTUM)
 
     def scheduler(self, optimizer: Optimizer, config: Mapping[str, Any]) -> StepLR:
+        """Decays the learning rate every ``lr_patience`` iterations."""
         return StepLR(optimizer, self.settings.lr_patience, self.settings.lr_decay)
 
     def stop(self, val_losses: Sequence[float], optimizer: Optimizer, config: Mapping[str, Any]) -> bool:
+        """When the learning rate is below ``lr_min``."""
         return bool(optimizer.param_groups[0]["lr"] < self.settings.lr_min)
 
     def loss(self, model: nn.Module, batch: Batch, hp: Mapping[str, Any]) -> Tensor:
+        """Mean squared error, with the penalty in training."""
         x, t = batch
         if not model.training:
             return F.mse_loss(model(x), t)
@@ -117,7 +153,8 @@ class TheoryTask(stn.Task):
         x = x.detach().requires_grad_()
         y = model(x)
         (jacobian,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-        return F.mse_loss(y, t) + (hp["penalty"] * jacobian.square().sum(1)).mean()
+        penalty: Tensor = (hp["penalty"] * jacobian.square().sum(1)).mean()
+        return F.mse_loss(y, t) + penalty
 
     def evaluate(self, trainer: Trainer, batches: Iterable[Batch]) -> dict[str, float]:
         """The loss, and for a self-tuned network how far its response is from the exact one."""
@@ -128,16 +165,18 @@ class TheoryTask(stn.Task):
     def exact(self, hyper: stn.Hyper) -> Response:
         """w*(λ), in double precision; differentiable."""
         x, t = (part.double() for part in self._data["train"])
-        origin, constrain = hyper.origin.cpu().double(), hyper.space.transform("penalty").constrain
-        return lambda lam: EXACT[self.settings.network](x, t, constrain(lam + origin).squeeze())
+        constrain = hyper.space.transform("penalty").constrain
+        return lambda lam: EXACT[self.settings.network](x, t, constrain(lam).squeeze())
 
     def learned(self, tuner: stn.SelfTuner) -> Response:
-        """ŵ(λ): what the hyper layers make of unit vectors at that λ."""
-        units = torch.eye(self.settings.hidden, device=tuner.hyper.lam.device)
+        """ŵ(λ): what the network makes of unit vectors at that λ."""
+        hyper, tuning = tuner.hyper, required(tuner.model)
+        units = torch.eye(self.settings.hidden, device=hyper.lam.device)
 
         def response(lam: Tensor) -> Tensor:
-            with tuner.hyper.using(HyperSample(tuner.hyper, lam.to(units))):
-                return tuner.model(units).cpu().double()
+            with tuning.applied(HyperSample(hyper, lam.to(units) - hyper.lam)):
+                weights: Tensor = tuner.model(units)
+                return weights.cpu().double()
 
         return response
 
@@ -145,7 +184,7 @@ class TheoryTask(stn.Task):
         """The errors at λ₀, and both responses around it, as the coordinate that is drawn."""
         exact, learned = self.exact(tuner.hyper), self.learned(tuner)
         lam = tuner.hyper.lam.detach().cpu().double()
-        jacobian, estimate = (torch.autograd.functional.jacobian(w, lam)[:, 0] for w in (exact, learned))
+        jacobian, estimate = (_jacobian(w, lam) for w in (exact, learned))
         x, t = (part.cpu().double() for part in batch)
         at = lam.clone().requires_grad_()
         gradient = float(torch.autograd.grad((x @ exact(at) - t).square().mean(), at)[0])
@@ -153,7 +192,7 @@ class TheoryTask(stn.Task):
         view = self._view(jacobian)
         with torch.no_grad():
             weights, approximation = exact(lam), learned(lam)
-            middle, curves = float(lam + tuner.hyper.origin.cpu()), {"exact": exact, "learned": learned}
+            middle, curves = float(lam), {"exact": exact, "learned": learned}
             return {
                 "response/gradient": found,
                 "response/gradient_exact": gradient,
@@ -173,8 +212,10 @@ class TheoryTask(stn.Task):
 
     def _hypergradient(self, tuner: stn.SelfTuner, batch: Batch) -> float:
         """∂F(λ, ŵ(λ))/∂λ as a hyperparameter step without a draw sees it."""
-        with evaluating(tuner.model), tuner.hyper.using(tuner.hyper.mean()) as sample:
-            return float(torch.autograd.grad(self.loss(tuner.model, batch, sample), tuner.hyper.lam)[0])
+        sample = tuner.hyper.mean(differentiable=True)
+        assert sample.lam is not None
+        with evaluating(tuner.model), required(tuner.model).applied(sample):
+            return float(torch.autograd.grad(self.loss(tuner.model, batch, sample), sample.lam)[0])
 
     def _view(self, jacobian: Tensor) -> Tensor:
         """What is drawn of the weights: v with vᵀu a number.
@@ -183,7 +224,15 @@ class TheoryTask(stn.Task):
         the one that responds most.
         """
         if self.settings.network == "ridge":
-            return jacobian / jacobian.norm()
+            return F.normalize(jacobian, dim=0)
         _, basis, outputs = components(*(part.double() for part in self._data["train"]))
         unit = int((basis @ jacobian).abs().argmax())
         return basis[unit] / outputs[unit]
+
+
+def theory(settings: TheorySettings, data: Path) -> TheoryTask:
+    """Linear networks whose best response is known: nothing to download."""
+    return TheoryTask(settings)
+
+
+ENTRIES = {"theory": TaskEntry(TheorySettings, theory, "theory")}

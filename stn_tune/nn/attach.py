@@ -16,7 +16,7 @@ from stn_tune.hyper import Fixed, Hyper, Source, Value
 from stn_tune.nn.bindings import Binding, resolve
 from stn_tune.nn.per_example import Fold, Layout, has_form
 from stn_tune.nn.regularizers import Reader
-from stn_tune.nn.response import NAME, Response, SelfTuning, self_tuning_of
+from stn_tune.nn.response import NAME, Response, SelfTuning, required, self_tuning_of
 
 log = logging.getLogger("stn_tune")
 
@@ -89,7 +89,7 @@ def self_tune(
 
 def release(model: nn.Module) -> nn.Module:
     """Takes off what :func:`self_tune` added: the user's own model, its dropouts at the final values."""
-    tuning = _required(model)
+    tuning = required(model)
     tuning.settle()
     values = Fixed(tuning.hyper.values_now() | tuning.hyper.constants)
     for module in tuning.model.modules():
@@ -302,10 +302,3 @@ def _nothing_responds(model: nn.Module, reasons: Mapping[str, str]) -> str:
         f"no parameter of {type(model).__name__} would respond to the hyperparameters: {what}; unfreeze some, or name "
         f"them in include=[...]"
     )
-
-
-def _required(model: nn.Module) -> SelfTuning:
-    tuning = self_tuning_of(model)
-    if tuning is None:
-        raise ConversionError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
-    return tuning

@@ -259,6 +259,14 @@ def _locate(model: nn.Module, path: str) -> tuple[nn.Module, str]:
         ) from None
 
 
+def required(model: nn.Module) -> SelfTuning:
+    """What ``self_tune`` added to ``model``; raises for a plain one."""
+    tuning = self_tuning_of(model)
+    if tuning is None:
+        raise ConversionError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
+    return tuning
+
+
 def self_tuning_of(model: nn.Module) -> SelfTuning | None:
     """What ``self_tune`` added to ``model`` or to the model it wraps; None for a plain one."""
     return next((module for module in model.modules() if isinstance(module, SelfTuning)), None)

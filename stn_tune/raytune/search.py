@@ -15,7 +15,6 @@ import numpy as np
 from ray import cloudpickle  # a param_space may hold lambdas: tune.sample_from
 from ray.tune.search import Searcher
 from ray.tune.search.sample import Domain
-from ray.tune.search.util import _set_search_properties_backwards_compatible
 from ray.tune.search.variant_generator import generate_variants
 
 from stn_tune.algorithms.stn import STNKeywords, STNOptions
@@ -23,6 +22,7 @@ from stn_tune.checkpoint import plain
 from stn_tune.errors import SpaceError, unknown_hyperparameter
 from stn_tune.hyper import Hyper
 from stn_tune.nested import Path, leaves, name_of, put, remove
+from stn_tune.raytune.internals import set_search_properties
 from stn_tune.record import RESERVED
 from stn_tune.space import HyperSpace
 
@@ -96,7 +96,7 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
                     f"use outer=None"
                 )
             search = self.outer.set_search_properties
-            if not _set_search_properties_backwards_compatible(search, metric, mode, self._rest, **spec):
+            if not set_search_properties(search, metric, mode, self._rest, **spec):
                 raise ValueError(
                     f"{type(self.outer).__name__} has a search space of its own, but the param_space leaves "
                     f"{', '.join(left)} to search; give the space in one place"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -23,7 +22,7 @@ from stn_tune.checkpoint import load_state, save_state
 from stn_tune.errors import NonFiniteError
 from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
-from stn_tune.raytune.clock import Clock, process_age
+from stn_tune.raytune.clock import Clock
 from stn_tune.raytune.param_groups import apply_new_settings, group_settings
 from stn_tune.raytune.trial_config import hyper_from_config, options_of, values_of
 from stn_tune.record import RESERVED
@@ -62,17 +61,21 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         return type(f"{cls.__name__}_{name}", (cls,), {"task": held, "__module__": cls.__module__, **attributes})
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._build(config, process_age() if self._trial_info is not None else 0.0)
+        self._build(config, new_process=self._trial_info is not None)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._build(copy.deepcopy(new_config))
         return True
 
-    def _build(self, config: dict[str, Any], start_s: float = 0.0) -> None:
-        own_folder = self._trial_info is not None and self.logdir is not None
-        self._clock = Clock(Path(self.logdir, "clock.json") if own_folder else None, start_s)
-        start = time.perf_counter()
+    def _build(self, config: dict[str, Any], new_process: bool = False) -> None:
         self._device = self._assigned_device()
+        own_folder = self._trial_info is not None and self.logdir is not None
+        self._clock = Clock(
+            Path(self.logdir, "clock.json") if own_folder else None,
+            "cpu" if self._device.type == "cpu" else "device",
+            new_process=new_process,
+        )
+        start = self._clock.mark()
         seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
         rng.seed_all(seed)
         self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task()
@@ -109,7 +112,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         return torch.device("cuda" if given and torch.cuda.is_available() else "cpu")
 
     def step(self) -> dict[str, Any]:
-        mark = time.perf_counter()
+        mark = self._clock.mark()
         result: dict[str, Any] = {"diverged": ""}
         train_loss = math.nan
         try:
@@ -188,13 +191,13 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "best": self._best,
             "groups": self._groups,
             "trial": self.trial_id,
-            "clock": self._clock.now(),
+            "clock": self._clock.state_dict(),
         }
         save_state(checkpoint_dir, state)
         return checkpoint_dir
 
     def load_checkpoint(self, checkpoint: str) -> None:
-        start = time.perf_counter()
+        start = self._clock.mark()
         state = load_state(checkpoint)
         self._task.load_state_dict(move(state["task"], self._device))
         for name, stream in self._streams.items():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks import overview as command
+from benchmarks.__main__ import main
 from stn_tune.analysis import AnalysisError, load, overview
 from stn_tune.analysis.reporting.overview import Overview, load_tasks
 from stn_tune.record import RunRecord
@@ -104,7 +104,7 @@ def test_fewer_seeds_are_counted_for_each_task_and_never_best(folders, capsys):
 
 def test_the_command_names_what_is_missing(folders, tmp_path, capsys):
     (folders[1] / "runs" / "random-1.jsonl.gz").unlink()
-    command.run(folders, str(tmp_path / "out"))
+    main(["overview", *map(str, folders), "--out", str(tmp_path / "out")])
     assert "CIFAR-10: random-1: not finished, it has no log in runs/" in capsys.readouterr().out
 
 

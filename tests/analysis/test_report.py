@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Picture
 
-from benchmarks import report as command
+from benchmarks.commands import report as command
 from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, load, report
 from stn_tune.analysis.reporting.page import compose, inline
 from stn_tune.record import HyperparameterInfo, Invocation, MethodInfo
@@ -286,7 +286,7 @@ def test_nothing_to_load_and_nowhere_to_write_are_said(results, tmp_path):
 
 def test_the_command_prints_the_table_the_warnings_and_the_page(results, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    path = command.run([results], tmp_path, ["time"], ["svg"])
+    path = command.write_report([results], tmp_path, ["time"], ["svg"])
     shown = capsys.readouterr().out
     assert shown.rstrip().endswith(str(path))
     assert "random search" in shown

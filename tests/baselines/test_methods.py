@@ -10,7 +10,7 @@ from ray import tune
 from ray.tune.experiment import Experiment
 
 import stn_tune as stn
-from baselines import METHODS, Found, Setting
+from baselines import METHODS, EarlierResult, Setting
 from baselines.methods import gaussian_noise, perturbed, sinusoid_noise
 from benchmarks.tasks import problem
 
@@ -22,8 +22,10 @@ def setting() -> Setting:
     p = problem("digits", "smoke", tuned=NAMES)
     schedule = stn.Schedule(p.space, [0, 10], {"fc1_dropout": [0.05, 0.3], "cutout_length": [1, 2]})
     values = {"fc1_dropout": 0.4, "cutout_length": 2}
-    found = Found(best=values, final={"fc1_dropout": 0.6, "cutout_length": 3}, schedule=schedule, greedy=schedule)
-    return Setting(p, seed=3, workers=2, found={"stn": found, "grid": found})
+    found = EarlierResult(
+        best=values, final={"fc1_dropout": 0.6, "cutout_length": 3}, schedule=schedule, greedy=schedule
+    )
+    return Setting(p, seed=3, workers=2, earlier={"stn": found, "grid": found})
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -131,7 +131,7 @@ def test_what_a_search_cannot_do_is_said():
         grid(0, {"a": tune.uniform(0, 1)})
     with pytest.raises(ValueError, match="a is a grid_search; RandomSearch draws from domains"):
         RandomSearch().set_search_properties("loss", "min", {"a": tune.grid_search([1])})
-    with pytest.raises(ValueError, match="has no value for a; give it one"):
+    with pytest.raises(ValueError, match="has no value for a; add one"):
         RandomSearch(0, [{"b": 1}]).set_search_properties("loss", "min", {"a": tune.uniform(0, 1)})
     with pytest.raises(RuntimeError, match="GridSearch has no search space yet"):
         GridSearch().suggest("t")

@@ -10,17 +10,126 @@ from pathlib import Path
 
 import pytest
 
+import stn_tune
+from baselines import METHODS
 from benchmarks.__main__ import main
+from benchmarks.arguments import seconds, seed_list
 
 REPO = Path(__file__).parents[2]
 
 
-def test_help_names_every_command():
-    result = subprocess.run([sys.executable, "-m", "benchmarks", "--help"], cwd=REPO, capture_output=True, text=True)
-    assert result.returncode == 0
-    commands = "demo data train run report schedules sensitivity theory searchers speed"
-    for command in commands.split():
-        assert command in result.stdout
+COMMANDS = [
+    "demo",
+    "data",
+    "train",
+    "run",
+    "report",
+    "overview",
+    "schedules",
+    "sensitivity",
+    "theory",
+    "searchers",
+    "speed",
+]
+
+
+def test_help_names_every_command(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(f"    {command} " in text or f"    {command}\n" in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=lambda command: " ".join(command) or "-")
+def test_help_fits_the_terminal_and_explains_every_option(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--help"])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    lines = text.partition("options:")[2].partition("\n\n")[0].splitlines()
+    bare = [
+        line
+        for line, after in zip(lines, [*lines[1:], ""], strict=True)
+        if line.startswith("  -") and not after.startswith("   ") and "  " not in line.strip()
+    ]
+    assert not bare, "options without help"
+
+
+def test_help_of_run_lists_the_methods(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", "--help"])
+    text = capsys.readouterr().out
+    for name, method in METHODS.items():
+        assert f"  {name:10}{method.info.summary}" in text
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"stn_tune {stn_tune.__version__}\n"
+
+
+LIGHT = [
+    (["--help"], 0),
+    (["--version"], 0),
+    *(([name, "--help"], 0) for name in COMMANDS),
+    ([], 2),
+    (["fly"], 2),
+    (["run", "mnist"], 2),
+    (["run", "digits", "--preset", "huge"], 2),
+    (["run", "digits", "--methods", "magic"], 2),
+    (["run", "digits", "--methods", "replay"], 2),
+    (["run", "digits", "--seeds", "x"], 2),
+    (["run", "digits", "--budget", "soon"], 2),
+    (["run", "digits", "--set", "hiden=3"], 2),
+    (["run", "digits", "--set", "stn.warmpu=3"], 2),
+    (["run", "digits", "--tune", "droput"], 2),
+    (["run", "digits", "--cpus", "0"], 2),
+    (["schedules", "digits"], 2),
+    (["sensitivity", "digits", "--steps", "2"], 2),
+    (["train", "mnist"], 2),
+    (["train", "digits", "--set", "hiden=3"], 2),
+    (["train", "digits", "--value", "fc_dropout=0.1"], 2),
+    (["train", "digits", "--seed", "-1"], 2),
+    (["data", "mnist"], 2),
+    (["demo", "--budget", "soon"], 2),
+    (["report"], 2),
+]
+
+
+def test_help_and_bad_arguments_do_not_wait_for_heavy_imports():
+    """In one process of its own: this one has imported everything."""
+    script = """
+import contextlib, io, json, sys
+import stn_tune
+from baselines import METHODS
+from benchmarks.__main__ import main
+from benchmarks.arguments import seconds, seed_list
+for argv, expected in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
+        try:
+            code = main(argv)
+        except SystemExit as end:
+            code = end.code
+    assert code == expected, (argv, code)
+    assert len(errors.getvalue().splitlines()) == (1 if code else 0), (argv, errors.getvalue())
+    heavy = {"torch", "ray", "pandas", "numpy", "matplotlib", "rich"} & set(sys.modules)
+    assert not heavy, (argv, heavy)
+"""
+    command = [sys.executable, "-c", script, json.dumps(LIGHT)]
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("20m", 1200), ("6h", 21600), ("1h30m", 5400), ("7", 7)])
+def test_durations(text, value):
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize(("text", "value"), [("3", [0, 1, 2]), ("0,3,7", [0, 3, 7]), ("7,", [7])])
+def test_seeds(text, value):
+    assert seed_list(text) == value
 
 
 @pytest.mark.parametrize("mode", [[], ["--self-tuned"]])
@@ -31,17 +140,23 @@ def test_train_prints_every_epoch_and_the_best(mode, capsys):
     assert rows[-1]["best_val_loss"] == min(row["val_loss"] for row in rows[:-1])
     assert rows[-1]["epochs"] == rows[-2]["epoch"]
     assert main([*command, *mode, "--seconds", "0"]) == 0
-    assert "best: best_val_loss" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "best: best_val_loss" in text
+    assert "test at best" in text
+    assert ("hyperparameters, initial -> final:" in text) == bool(mode)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["train", "mnist"], "unknown task 'mnist'"),
-        (["train", "digits", "--preset", "huge"], "digits has no preset 'huge'"),
+        (["train", "digits", "--preset", "huge"], "digits: unknown preset 'huge'"),
         (["train", "digits", "--set", "hiden=3"], "did you mean 'hidden'?"),
         (["train", "digits", "--value", "fc1_dropout=0.9"], "--value fc1_dropout=0.9: fc1_dropout: "),
-        (["train", "digits", "--value", "fc_dropout=0.1"], "--value fc_dropout=0.1: "),
+        (
+            ["train", "digits", "--value", "fc_dropout=0.1"],
+            "--value fc_dropout=0.1: unknown hyperparameter 'fc_dropout'; known: conv1_dropout",
+        ),
         (["train", "ptb", "--data-dir", "/nowhere"], "python -m benchmarks data ptb"),
         (["train", "digits", "--set", "channels=[]"], "channels is []; it must have at least one layer"),
         (["train", "digits", "--set", "channels=[4, 0]"], "channels is [4, 0]; it must have at least one layer"),
@@ -86,7 +201,7 @@ def test_speed_gives_every_row_as_json(capsys):
 
 
 def test_speed_limits_are_those_of_counting_operations():
-    from benchmarks.speed import limits
+    from benchmarks.microbenchmarks.speed import limits
 
     lstm = limits(tuned=2 * 8 * 650 * 650, plain=650 * 10_000)
     assert lstm["weight"] == pytest.approx(1.51, abs=0.005)
@@ -99,10 +214,19 @@ def test_speed_limits_are_those_of_counting_operations():
     [
         (["speed", "--rounds", "0"], "'0' is not a positive whole number"),
         (["data", "mnist"], "invalid choice: 'mnist'"),
-        (["run", "digits", "--cpus", "nan"], "argument --cpus: 'nan' is not a number from 0 on"),
-        (["schedules", "ptb", "--heatmap", "-1"], "argument --heatmap: '-1' is not a whole number from 0 on"),
-        (["train", "digits", "--seed", "99999999999"], "argument --seed: '99999999999' is not below 2**32"),
+        (["run", "digits", "--cpus", "nan"], "argument --cpus: 'nan' is not a non-negative number"),
+        (["schedules", "ptb", "--heatmap", "-1"], "argument --heatmap: '-1' is not a non-negative whole number"),
+        (
+            ["train", "digits", "--seed", "99999999999"],
+            "argument --seed: '99999999999' is too large; seeds must be below 2**32",
+        ),
         (["fly"], "invalid choice: 'fly'"),
+        (["trian"], "did you mean 'train'? (see --help)"),
+        (["run", "digits", "--budget", "soon"], "--budget: 'soon' is not a valid duration; write 90s, 20m, 6h"),
+        (["run", "digits", "--seeds", "x"], "--seeds: 'x' is neither a count (5) nor a list of different seeds"),
+        (["run", "digits", "--seeds", "1,1"], "--seeds: '1,1' is neither a count"),
+        (["run", "digits", "--seeds", "99999999999,"], "below 2**32"),
+        (["run", "digits", "--seeds", "99999999999"], "below 2**32"),
         ([], "the following arguments are required: COMMAND"),
     ],
 )

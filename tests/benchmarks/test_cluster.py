@@ -22,13 +22,14 @@ import tomllib
 import yaml
 from pyarrow.fs import LocalFileSystem
 from ray.autoscaler._private.util import prepare_config, validate_config
-from ray.train._internal.session import _TrainingResult
 from ray.tune import Checkpoint
 
-from benchmarks.__main__ import build_parser
-from benchmarks.lasting import present
-from benchmarks.record import Record, unpack
+from benchmarks.commands import build_parser
+from benchmarks.runner.checkpoint_fallback import existing_checkpoint
+from benchmarks.runner.log import unpack_log
+from benchmarks.runner.store import Store
 from benchmarks.tasks import problem
+from stn_tune.raytune.internals import saved_result
 
 REPO = Path(__file__).parents[2]
 FILES = REPO / "benchmarks" / "cluster"
@@ -62,11 +63,11 @@ def family(pid: int) -> list[int]:
     return found
 
 
-def conducts(node: subprocess.Popen) -> bool:
+def drives(node: subprocess.Popen) -> bool:
     """Whether the driver of an experiment runs there, too: its loss is the harder case."""
     pids = ",".join(str(pid) for pid in family(node.pid))
     titles = subprocess.run(["ps", "-o", "args=", "-p", pids], capture_output=True, text=True, check=False).stdout
-    return "ray::conduct" in titles
+    return "ray::run_experiment" in titles
 
 
 def kill(process: subprocess.Popen) -> None:
@@ -152,10 +153,10 @@ def check_complete(out: Path, names: set[str]) -> None:
 
     Of what was under way when a node was lost, a report may be made again, with the same outcome, or be missing.
     """
-    assert set(Record(out).config()["experiments"]) == names
+    assert {e.name for e in Store(out).record().experiments} == names
     assert {path.name for path in (out / "runs").iterdir()} == {f"{name}.jsonl.gz" for name in names}
     for name in names:
-        head, rows = unpack(Record(out).read(name))
+        head, rows = unpack_log(Store(out).read_log(name))
         assert f"{head['method']}-{head['seed']}" == name
         trials = [[row for row in rows if row["trial"] == number] for number in range(len(head["trials"]))]
         for trial in trials:
@@ -164,10 +165,11 @@ def check_complete(out: Path, names: set[str]) -> None:
             assert len(epochs) == len(outcomes), name
             assert len(epochs) >= max(epochs) - 2, name
             assert trial[-1]["done"], name
-        held = sum(trial[-1]["wall_s"] + trial[-1]["start_s"] for trial in trials)
-        assert rows[-1]["compute_s"] == pytest.approx(held, abs=0.01), name
+        used = sum(max(row["trial_compute_s"] for row in trial) for trial in trials)
+        assert rows[-1]["compute_s"] == pytest.approx(used, abs=0.01), name
 
 
+@pytest.mark.slow
 def test_ray_job_submit_runs_a_benchmark(nodes, tmp_path):
     budget = f"{nodes.budget_s}s"
     code, output, errors = nodes.output(
@@ -208,16 +210,17 @@ def test_a_trial_goes_on_from_the_next_checkpoint_if_tune_names_one_that_is_gone
     (tmp_path / "checkpoint_000005").mkdir()
     for named, found, iteration in [(2, 4, 5), (4, 4, 3), (5, 5, 3), (6, 6, 3)]:
         checkpoint = Checkpoint(f"{tmp_path}/checkpoint_{named:06}", LocalFileSystem())
-        result = present(_TrainingResult(checkpoint, {"training_iteration": 3}))
+        result = existing_checkpoint(saved_result(checkpoint, {"training_iteration": 3}))
         assert result.checkpoint.path == f"{tmp_path}/checkpoint_{found:06}"
         assert result.metrics["training_iteration"] == iteration
 
 
+@pytest.mark.slow
 def test_a_lost_node_costs_no_experiment(nodes, tmp_path):
     """The preset exists in a copy of the code alone, so the nodes must have got theirs from the command."""
     code = copy_of_the_code(tmp_path / "code")
-    with (code / "benchmarks" / "presets.toml").open("a") as presets:
-        presets.write('\n[digits.copied]\nextends = "digits.smoke"\n')
+    with (code / "benchmarks" / "presets" / "digits.toml").open("a") as presets:
+        presets.write('\n[copied]\nextends = "digits.smoke"\n')
     command = nodes.run(
         *(sys.executable, "-m", "benchmarks", "run", "digits", "--preset", "copied", "--methods", "stn", "random"),
         *("--seeds", "1", "--budget", f"{nodes.budget_s}s", "--address", nodes.address),
@@ -234,11 +237,11 @@ def test_a_lost_node_costs_no_experiment(nodes, tmp_path):
         return pids if len(pids) == 2 else None
 
     trials = wait_for("a trial of either method that has trained", where_trials_are)
-    kill(max(nodes.workers, key=lambda node: (conducts(node), bool(trials & set(family(node.pid))))))
+    kill(max(nodes.workers, key=lambda node: (drives(node), bool(trials & set(family(node.pid))))))
     output, _ = command.communicate(timeout=2 * PATIENCE_S)
     assert command.returncode == 0, output[-3000:]
     check_complete(tmp_path / "out", {"stn-0", "random-0"})
-    _, rows = unpack(Record(tmp_path / "out").read("stn-0"))
+    _, rows = unpack_log(Store(tmp_path / "out").read_log("stn-0"))
     p = problem("digits", "smoke")
     undisturbed = p.self_tuned()(config={**p.initial, "seed": 0})
     losses = [undisturbed.train()["val_loss"] for _ in range(rows[-1]["training_iteration"])]

@@ -16,15 +16,21 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 from rich.console import Console
 
+from baselines import METHODS, Method
 from benchmarks.__main__ import main
-from benchmarks.experiment import ExperimentError, _begun
-from benchmarks.options import Options, choose, seconds, seed_list
-from benchmarks.record import Record, compact, difference, found, unpack
-from benchmarks.run import run
-from benchmarks.settings import SettingsError
+from benchmarks.errors import SettingsError
+from benchmarks.runner.experiment import ExperimentError, can_resume
+from benchmarks.runner.log import earlier_result, pack_log, unpack_log
+from benchmarks.runner.options import Options
+from benchmarks.runner.run_record import first_difference
+from benchmarks.runner.runner import run_experiments
+from benchmarks.runner.store import Store
+from benchmarks.studies import STUDIES, Study
 from benchmarks.tasks import problem
-from stn_tune.analysis import load
+from stn_tune.record import ExperimentInfo, MethodInfo, RunRecord
+from tests.benchmarks import toy_method
 
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 REPO = Path(__file__).parents[2]
 TRIALS_END_SOON = ("patience=1", "examples=150")
 
@@ -33,7 +39,7 @@ def options(folder: Path, **changes) -> Options:
     given = Options(
         task="digits",
         out=folder / "out",
-        budget_s=45.0,
+        budget_s=14.0,
         preset="smoke",
         overrides=TRIALS_END_SOON,
         storage=str(folder / "storage"),
@@ -41,44 +47,29 @@ def options(folder: Path, **changes) -> Options:
     return replace(given, **changes)
 
 
+def choose(methods: list[str], seeds: list[int]) -> list[ExperimentInfo]:
+    return [ExperimentInfo(name, seed) for seed in seeds for name in methods]
+
+
 def rows_of(folder: Path, name: str) -> tuple[dict, list[dict]]:
-    return unpack(Record(folder / "out").read(name))
-
-
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("20m", 1200), ("6h", 21600), ("1h30m", 5400), ("7", 7)])
-def test_budgets(text, value):
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize(("text", "value"), [("3", [0, 1, 2]), ("0,3,7", [0, 3, 7]), ("7,", [7])])
-def test_seeds(text, value):
-    assert seed_list(text) == value
-
-
-def test_experiments_go_seed_by_seed_so_that_an_early_end_leaves_whole_comparisons():
-    names = [e.name for e in choose(["stn", "replay"], [0, 1])]
-    assert names == ["stn-0", "replay-0", "stn-1", "replay-1"]
+    return unpack_log(Store(folder / "out").read_log(name))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["mnist"], "unknown task 'mnist'"),
-        (["digits", "--methods", "stn", "magic"], "unknown method 'magic'; there are stn, grid"),
-        (["digits", "--methods", "stm"], "unknown method 'stm': did you mean 'stn'?"),
-        (["ptbb"], "unknown task 'ptbb': did you mean 'ptb'?"),
-        (["digits", "--methods", "stn,stn"], "--methods names one twice"),
-        (["digits", "--methods", "replay"], "replay builds on what stn finds at seed 0: add stn to --methods"),
-        (["digits", "--schedule", "any.json"], "--schedule is what replay follows: add replay to --methods"),
-        (["digits", "--cpus", "0"], "--cpus is 0, and --gpus too"),
-        (["digits", "--seeds", "99999999999,"], "all below 2**32"),
-        (["digits", "--seeds", "99999999999"], "all below 2**32"),
-        (["digits", "--preset", "huge"], "digits has no preset 'huge'"),
-        (["digits", "--budget", "soon"], "--budget 'soon' is no duration; write 90s"),
-        (["digits", "--seeds", "x"], "--seeds 'x' is neither a count"),
-        (["digits", "--seeds", "1,1"], "--seeds '1,1' is neither"),
-        (["digits", "--tune", "droput"], "digits has no hyperparameter 'droput': did you mean"),
+        (["digits", "--methods", "stn", "magic"], "unknown method 'magic'; known: stn, grid"),
+        (["digits", "--methods", "stm"], "did you mean 'stn'?"),
+        (["ptbb"], "did you mean 'ptb'?"),
+        (["digits", "--methods", "stn,stn"], " twice"),
+        (["digits", "--methods", "replay"], "replay builds on the results of stn at seed 0; add stn to --methods"),
+        (["digits", "--schedule", "any.json"], "to --methods"),
+        (["digits", "--cpus", "0"], "--cpus and --gpus are both 0"),
+        (["digits", "--preset", "huge"], "digits: unknown preset 'huge'; known: small, smoke, paper"),
+        (["digits", "--tune", "droput"], "digits: unknown hyperparameter 'droput'; known: conv1_dropout"),
         (["digits", "--set", "hiden=3"], "did you mean 'hidden'?"),
+        (["digits", "--set", "hidden=big"], "digits.small.hidden is 'big'; it must be a whole number"),
         (["ptb", "--data-dir", "/nowhere"], "python -m benchmarks data ptb"),
         (["digits", "--out", "/proc/nothing/here"], "--out /proc/nothing/here cannot be written"),
         (["digits", "--storage", "/proc/nothing"], "--storage /proc/nothing cannot be written"),
@@ -112,7 +103,9 @@ def test_an_address_where_nobody_listens_is_named_at_once(tmp_path):
 def finished(tmp_path_factory, ray_session) -> Path:
     """A run of methods that search until the budget is used up, one that does not, and two that build on it."""
     folder = tmp_path_factory.mktemp("run")
-    assert run(options(folder), choose(["stn", "grid", "random", "final", "replay"], [0]), Console(quiet=True))
+    assert run_experiments(
+        options(folder), choose(["stn", "grid", "random", "final", "replay"], [0]), Console(quiet=True)
+    )
     return folder
 
 
@@ -120,30 +113,31 @@ def test_every_method_is_finished_within_its_budget(finished):
     for method in ("stn", "grid", "random", "final", "replay"):
         head, rows = rows_of(finished, f"{method}-0")
         assert head["method"] == method
-        assert head["budget_s"] == 45.0
+        assert head["budget_s"] == 14.0
         spent = [row["compute_s"] for row in rows]
         assert spent == sorted(spent)
-        assert all(s < 45.0 for s in spent[:-1])
+        assert all(s < 14.0 for s in spent[:-1])
         assert {t["config"]["seed"] for t in head["trials"]} == {0}
         if method in ("grid", "random"):
-            assert spent[-1] >= 45.0
+            assert spent[-1] >= 14.0
             assert len(head["trials"]) >= 2
         else:
             assert len(head["trials"]) == 1
             assert rows[-1]["done"]
 
 
-def test_compute_seconds_are_what_the_trials_held(finished):
+def test_compute_seconds_are_the_sum_over_trials(finished):
     _, rows = rows_of(finished, "grid-0")
-    held: dict[int, float] = {}
+    used: dict[int, float] = {}
     for row in rows:
-        held[row["trial"]] = row["wall_s"] + row["start_s"]
-        assert row["compute_s"] == pytest.approx(sum(held.values()), rel=1e-4)
-        assert row["wall_s"] >= row["train_s"] + row["eval_s"] + row["setup_s"] - 1e-3
-    starts = [next(row["start_s"] for row in rows if row["trial"] == t) for t in held]
-    assert starts[0] > 0.5, "the first trial waits for its process"
-    assert max(starts[1:]) < 0.5, "the next ones take over that process"
-    assert rows[-1]["elapsed_s"] >= rows[-1]["compute_s"] - 0.5
+        used[row["trial"]] = row["trial_compute_s"]
+        assert row["clock"] == "cpu"
+        assert row["compute_s"] == pytest.approx(sum(used.values()), rel=1e-4)
+        parts = row["start_s"] + row["train_s"] + row["eval_s"] + row["setup_s"]
+        assert row["trial_compute_s"] >= parts - 1e-3
+    starts = [next(row["start_s"] for row in rows if row["trial"] == t) for t in used]
+    assert starts[0] > 0.5, "the first trial starts a process"
+    assert set(starts[1:]) == {0.0}, "the next ones take over that process"
 
 
 def test_methods_are_paired(finished):
@@ -171,20 +165,20 @@ def test_a_found_schedule_is_kept_and_can_be_given_to_replay(finished, tmp_path)
     _, rows = rows_of(finished, "stn-0")
     assert given.at(step=rows[-1]["step"])["fc1_dropout"] == rows[-1]["hp/fc1_dropout"]
     alone = options(tmp_path, schedule=path)
-    assert run(alone, choose(["replay"], [0], schedule=True), Console(quiet=True))
+    assert run_experiments(alone, choose(["replay"], [0]), Console(quiet=True))
     replayed = rows_of(tmp_path, "replay-0")[1]
     assert [row["val_loss"] for row in replayed] == [row["val_loss"] for row in rows_of(finished, "replay-0")[1]]
-    with pytest.raises(SettingsError, match="does not fit pydoc: conv1_dropout is not a hyperparameter here"):
+    with pytest.raises(SettingsError, match=r"does not fit pydoc: .*conv1_dropout"):
         options(tmp_path, schedule=path, task="pydoc", overrides=()).given_schedule()
     with pytest.raises(SettingsError, match="cannot be read: No such file"):
         options(tmp_path, schedule=tmp_path / "nothing.json").given_schedule()
 
 
 def test_the_greedy_schedule_takes_the_best_of_each_epoch(finished):
-    data = Record(finished / "out").read("grid-0")
+    data = Store(finished / "out").read_log("grid-0")
     p = problem("digits", "smoke", TRIALS_END_SOON)
-    _, rows = unpack(data)
-    greedy = found(data, p).greedy
+    _, rows = unpack_log(data)
+    greedy = earlier_result(data, p).greedy
     first = min((row for row in rows if row["epoch"] == 1), key=lambda row: row["val_loss"])
     assert greedy.at(step=0)["fc1_dropout"] == first["hp/fc1_dropout"]
     last = max(row["epoch"] for row in rows)
@@ -192,105 +186,157 @@ def test_the_greedy_schedule_takes_the_best_of_each_epoch(finished):
     assert greedy.at(fraction=1.0)["fc1_dropout"] == best_last["hp/fc1_dropout"]
 
 
-def test_config_json_says_what_was_run(finished):
-    config = json.loads((finished / "out" / "config.json").read_text())
-    assert config["task"] == "digits"
-    assert config["settings"]["patience"] == 1
-    assert config["experiments"][:2] == ["stn-0", "grid-0"]
-    (go,) = config["goes"]
-    assert go["versions"]["ray"]
-    assert go["machine"]["cores"] == os.cpu_count()
+def test_the_record_says_what_was_run(finished):
+    record = RunRecord.read(finished / "out")
+    assert (record.study, record.task.name, record.clock) == ("run", "digits", "cpu")
+    assert record.task.space["cutout_length"].unit == "pixels"
+    assert record.settings["patience"] == 1
+    assert [e.name for e in record.experiments][:2] == ["stn-0", "grid-0"]
+    assert record.experiment("stn-0").online == record.tuned == tuple(record.task.space)
+    assert record.experiment("grid-0").online == ()
+    assert [m.name for m in record.methods] == ["stn", "grid", "random", "final", "replay"]
+    (invocation,) = record.invocations
+    assert invocation.versions["ray"]
+    assert invocation.machine["cores"] == os.cpu_count()
+
+
+def test_a_log_begins_with_its_experiment(finished):
+    head, _ = rows_of(finished, "random-0")
+    about = {
+        key: head.pop(key) for key in ("format", "version", "task", "preset", "budget_s", "clock", "metric", "mode")
+    }
+    assert about["version"] == 2
+    assert (about["clock"], about["metric"], about["mode"]) == ("cpu", "val_loss", "min")
+    info = ExperimentInfo.from_json(head, "random-0")
+    assert info.name == "random-0"
+    assert [t.number for t in info.trials] == list(range(len(info.trials)))
+    assert info.machine["cores"] == os.cpu_count()
 
 
 def test_what_is_finished_is_not_run_again(finished, tmp_path, capsys):
-    """With the compact files alone, as on another machine."""
+    """With the logs alone, as on another machine."""
     before = {path.name: path.stat().st_mtime_ns for path in (finished / "out" / "runs").iterdir()}
     again = options(finished, resume=True, storage=str(tmp_path / "elsewhere"))
-    assert run(again, choose(["stn", "grid"], [0]))
+    assert run_experiments(again, choose(["stn", "grid"], [0]))
     assert "all 2 experiments" in capsys.readouterr().out
     assert {path.name: path.stat().st_mtime_ns for path in (finished / "out" / "runs").iterdir()} == before
     assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_second_run_in_the_same_folder_needs_resume_and_the_same_settings(finished):
-    with pytest.raises(
-        SettingsError, match="holds a run already: add --resume to carry it on, or choose another --out"
-    ):
-        run(options(finished), choose(["stn"], [0]))
-    with pytest.raises(SettingsError, match=r"begun with other settings: budget_s was 45\.0, and is 20\.0 now"):
-        run(options(finished, resume=True, budget_s=20.0), choose(["stn"], [0]))
+    with pytest.raises(SettingsError, match="already contains a run; add --resume, or choose another --out"):
+        run_experiments(options(finished), choose(["stn"], [0]))
+    with pytest.raises(SettingsError, match=r"with other settings: budget_s was 14\.0, now it is 20\.0"):
+        run_experiments(options(finished, resume=True, budget_s=20.0), choose(["stn"], [0]))
     changed = options(finished, resume=True, overrides=("patience=2", "examples=150"))
-    with pytest.raises(SettingsError, match=r"settings\.patience was 1, and is 2 now"):
-        run(changed, choose(["stn"], [0]))
+    with pytest.raises(SettingsError, match=r"settings\.patience was 1, now it is 2"):
+        run_experiments(changed, choose(["stn"], [0]))
+    with pytest.raises(SettingsError, match=r"stn-0 was \[.*, now it is \[\"hidden=4\""):
+        run_experiments(options(finished, resume=True), [ExperimentInfo("stn", 0, overrides=("hidden=4",))])
 
 
 def test_resume_refuses_another_schedule(finished, tmp_path):
     path = tmp_path / "other.json"
     path.write_bytes((finished / "out" / "schedules" / "stn-0.json").read_bytes())
-    with pytest.raises(SettingsError, match="follow another --schedule than this one"):
-        run(options(finished, schedule=path, resume=True), choose(["replay"], [1], schedule=True))
+    with pytest.raises(SettingsError, match="was started with another --schedule"):
+        run_experiments(options(finished, schedule=path, resume=True), choose(["replay"], [1]))
 
 
-def test_a_record_takes_nothing_back_once_something_is_finished(tmp_path):
-    record = Record(tmp_path / "out")
-    record.create()
-    record.write_config({"format": 1})
-    record.write("random-0", b"")
-    record.discard()
-    assert record.config() == {"format": 1}
-    record.path("random-0").unlink()
-    record.discard()
+def record() -> RunRecord:
+    return RunRecord("out", "run", problem("digits", "smoke").info, (), ())
+
+
+def test_a_store_deletes_nothing_once_something_is_finished(tmp_path):
+    store = Store(tmp_path / "out")
+    store.create()
+    store.write_record(record())
+    store.write_log("random-0", b"")
+    store.discard()
+    assert store.record() == record()
+    store.path("random-0").unlink()
+    store.discard()
     assert not (tmp_path / "out").exists()
 
 
-def test_logs_without_a_config_are_nobodys(tmp_path):
-    record = Record(tmp_path / "out")
-    record.create()
-    record.write("random-0", b"")
-    with pytest.raises(SettingsError, match=r"holds logs and no config\.json"):
-        run(options(tmp_path), choose(["random"], [0]))
-    assert record.finished("random-0")
+def test_folders_that_cannot_be_resumed_are_refused(tmp_path):
+    store = Store(tmp_path / "out")
+    store.create()
+    store.write_log("random-0", b"")
+    with pytest.raises(SettingsError, match=r"contains logs but no record\.json; choose another --out"):
+        run_experiments(options(tmp_path), choose(["random"], [0]))
+    (tmp_path / "out" / "config.json").write_text("{}")
+    with pytest.raises(SettingsError, match=r"was made by an earlier version; choose another --out"):
+        run_experiments(options(tmp_path, resume=True), choose(["random"], [0]))
+    assert store.finished("random-0")
 
 
-def test_a_compact_file_says_how_many_lines_it_lost(tmp_path):
+def test_a_log_says_how_many_lines_were_lost(tmp_path):
     good = json.dumps({"val_loss": 1.0, "compute_s": 1.0, "elapsed_s": 1.0, "training_iteration": 1}) + "\n"
     (tmp_path / "result.json").write_text(
         good + "{glued{\n" + good.replace("1.0", "2.0").replace('n": 1', 'n": 2') + '{"torn": '
     )
     storage = SimpleNamespace(trial_fs_path=str(tmp_path), storage_filesystem=LocalFileSystem())
-    trial = SimpleNamespace(trial_id="a", status="TERMINATED", config={"drop": 0.1}, storage=storage)
-    header = {"method": "random", "label": "random", "seed": 0, "task": "digits", "metric": "val_loss", "mode": "min"}
-    head, rows = unpack(data := compact(header, [trial]))
-    assert head["trials"][0]["lost"] == 2
+    trial = SimpleNamespace(trial_id="a", status="TERMINATED", config={"drop": 0.1, "stn": {}}, storage=storage)
+    head, rows = unpack_log(pack_log(ExperimentInfo("random", 0), {"task": "digits"}, [trial]))
+    assert head["trials"] == [{"number": 0, "id": "a", "status": "TERMINATED", "config": {"drop": 0.1}, "lost": 2}]
     assert [row["val_loss"] for row in rows] == [1.0, 2.0]
-    (tmp_path / "random-0.jsonl.gz").write_bytes(data)
-    problems = load(tmp_path / "random-0.jsonl.gz").attrs["problems"]
-    assert problems == ["random-0: trial 0: lines that cannot be read (dropped)"]
 
 
-def test_a_torn_state_of_tune_is_named_with_what_to_do(tmp_path):
+def test_a_truncated_state_of_tune_is_named_with_what_to_do(tmp_path):
     (tmp_path / "tuner.pkl").touch()
     state = tmp_path / "experiment_state-2026-01-01_00-00-00.json"
     state.write_text('{"trial_data": [')
-    with pytest.raises(ExperimentError, match=rf"{state.name} is not whole, .*: delete it"):
-        _begun(str(tmp_path))
+    with pytest.raises(ExperimentError, match=rf"{state.name} is truncated, .*; delete it"):
+        can_resume(str(tmp_path))
     state.write_text('{"trial_data": []}')
-    assert not _begun(str(tmp_path))
+    assert not can_resume(str(tmp_path))
 
 
-def test_difference_names_the_first_place():
-    assert difference({"a": {"b": [1]}}, {"a": {"b": [1]}}) is None
-    assert difference({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}) == "a.c was null, and is 2 now"
+def test_the_first_difference_is_named():
+    assert first_difference({"a": {"b": [1]}}, {"a": {"b": [1]}}) is None
+    assert first_difference({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}) == "a.c was null, now it is 2"
 
 
 def test_a_budget_too_small_for_one_iteration_is_an_error_and_leaves_nothing(tmp_path, ray_session):
     with pytest.raises(
-        SettingsError, match=r"--budget: 0\.1 s is too small: the start and the first iteration of fixed"
+        SettingsError, match=r"--budget: 0\.1 s is too small: start-up and the first iteration of fixed"
     ):
-        run(options(tmp_path, budget_s=0.1), choose(["fixed"], [0]), Console(quiet=True))
+        run_experiments(options(tmp_path, budget_s=0.1), choose(["fixed"], [0]), Console(quiet=True))
     assert not (tmp_path / "out").exists()
 
 
+def test_a_new_method_is_one_function_and_one_entry(tmp_path, ray_session, monkeypatch):
+    info = MethodInfo("toy", "a toy", builds_on="fixed")
+    monkeypatch.setitem(METHODS, "toy", Method(toy_method.plan, info))
+    assert run_experiments(options(tmp_path, budget_s=60.0), choose(["fixed", "toy"], [0]), Console(quiet=True))
+    head, rows = rows_of(tmp_path, "toy-0")
+    assert head["trials"][0]["config"]["fc1_dropout"] == pytest.approx(0.05 + toy_method.ADDED)
+    assert rows[-1]["done"]
+    assert RunRecord.read(tmp_path / "out").method("toy") == info
+
+
+def test_a_new_study_is_a_command(tmp_path, ray_session, monkeypatch):
+    study = Study(
+        "toy",
+        "a toy study",
+        lambda parser: parser.add_argument("task"),
+        lambda given: [ExperimentInfo("fixed", 0, {"width": n}, overrides=(f"hidden={n}",)) for n in (4, 8)],
+        budget="60s",
+        published=lambda task: None,
+    )
+    monkeypatch.setitem(STUDIES, "toy", study)
+    command = ["toy", "digits", "--preset", "smoke", "--set", "patience=1", "--out", str(tmp_path / "out")]
+    assert main([*command, "--storage", str(tmp_path / "storage")]) == 0
+    record = RunRecord.read(tmp_path / "out")
+    assert (record.study, record.budget_s) == ("toy", 60.0)
+    assert [(e.name, e.variant) for e in record.experiments] == [
+        ("fixed_width=4-0", {"width": 4}),
+        ("fixed_width=8-0", {"width": 8}),
+    ]
+    assert rows_of(tmp_path, "fixed_width=4-0")[0]["overrides"] == ["hidden=4"]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
     """SIGKILL for the command and its whole cluster, with a population and halving under way."""
@@ -305,7 +351,7 @@ def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
         "--seeds",
         "1",
         "--budget",
-        "40s",
+        "20s",
     ]
     command += ["--methods", "asha", "pbt", "--out", str(tmp_path / "out"), "--storage", str(tmp_path / "storage")]
     first = subprocess.Popen(
@@ -321,13 +367,12 @@ def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
     assert "asha seed 0: finished" in again.stdout
     for method in ("asha", "pbt"):
         head, rows = rows_of(tmp_path, f"{method}-0")
-        ids = {t["id"]: t["trial"] for t in head["trials"]}
+        ids = {t["id"]: t["number"] for t in head["trials"]}
         for trial, iterations in reported[method].items():
             now = [row["training_iteration"] for row in rows if row["trial"] == ids[trial]]
             assert set(iterations) <= set(now), "rows that had been reported are still there"
             assert len(now) - len(set(now)) <= (1 if method == "asha" else len(now)), "at most one iteration is redone"
-    config = json.loads((tmp_path / "out" / "config.json").read_text())
-    assert len(config["goes"]) == 2
+    assert len(RunRecord.read(tmp_path / "out").invocations) == 2
 
 
 def _wait_for_rows(storage: Path, at_least: int) -> dict[str, dict[str, list[int]]]:

@@ -7,19 +7,19 @@ from dataclasses import fields
 import pytest
 from scipy.optimize import minimize
 
-from benchmarks import searchers
-from benchmarks.searchers import (
+from benchmarks.errors import SettingsError
+from benchmarks.microbenchmarks import searchers
+from benchmarks.microbenchmarks.searchers import (
     EVALUATIONS,
     FUNCTIONS,
     SEARCHERS,
-    Row,
+    SearcherRow,
     Trace,
     branin,
-    compare,
+    compare_traces,
     hartmann6,
-    measure,
+    measure_searchers,
 )
-from benchmarks.settings import SettingsError
 
 BRANIN, HARTMANN6 = FUNCTIONS
 HARTMANN6_LEAST = (0.20168951, 0.15001069, 0.47687397, 0.27533243, 0.31165162, 0.65730053)
@@ -74,9 +74,11 @@ def test_rows_hold_the_quartiles_of_the_best_so_far():
         "SkOptSearch": [trace([3, 4, 0]), trace([9, 2, 0]), trace([1, 9, 0])],
         "gp_minimize": [trace([1, 2, 8]), trace([1, 1, 8]), trace([1, 3, 8])],
     }
-    random, ours, reference = compare("Branin", 2, traces)
-    assert random == Row("Branin", 2, "random", 5.0, 4.5, 5.5, 5.0, 0.2)
-    assert ours == Row("Branin", 2, "SkOptSearch", 2.0, 1.5, 2.5, 2.0, 0.0, below_random=True, within_twice=True)
+    random, ours, reference = compare_traces("Branin", 2, traces)
+    assert random == SearcherRow("Branin", 2, "random", 5.0, 4.5, 5.5, 5.0, 0.2)
+    assert ours == SearcherRow(
+        "Branin", 2, "SkOptSearch", 2.0, 1.5, 2.5, 2.0, 0.0, below_random=True, within_twice=True
+    )
     assert reference.ratio == 1.0
 
 
@@ -85,14 +87,14 @@ def test_rows_hold_the_quartiles_of_the_best_so_far():
 )
 def test_both_requirements_are_judged(ours, below, within):
     traces = {"random": [trace([5.0])], "SkOptSearch": [trace([ours])], "gp_minimize": [trace([1.0])]}
-    row = compare("Branin", 1, traces)[1]
+    row = compare_traces("Branin", 1, traces)[1]
     assert (row.below_random, row.within_twice) == (below, within)
 
 
 def test_a_long_run_holds_the_short_one():
-    both = measure(1, (13, 11), [BRANIN])
+    both = measure_searchers(1, (13, 11), [BRANIN])
     assert [(row.evaluations, row.searcher) for row in both] == [(n, name) for n in (11, 13) for name in SEARCHERS]
-    assert [row.median for row in measure(1, (11,), [BRANIN])] == [row.median for row in both[:3]]
+    assert [row.median for row in measure_searchers(1, (11,), [BRANIN])] == [row.median for row in both[:3]]
     assert all(row.seconds > 0 for row in both)
 
 
@@ -100,12 +102,12 @@ def test_prints_a_table_or_json(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setattr(searchers, "FUNCTIONS", (HARTMANN6,))
     monkeypatch.setattr(searchers, "SEARCHERS", dict.fromkeys(SEARCHERS, searchers.random_search))
-    searchers.run(2, [10, 11], as_json=True)
+    searchers.print_comparison(2, [10, 11], as_json=True)
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(rows) == 6
-    assert list(rows[0]) == [field.name for field in fields(Row)]
+    assert list(rows[0]) == [field.name for field in fields(SearcherRow)]
     assert [row["below_random"] for row in rows[:3]] == [None, False, None]
-    searchers.run(2)
+    searchers.print_comparison(2)
     text = capsys.readouterr().out
     assert "quartiles of 2 seeds" in text
     for row in [line.split("│") for line in text.splitlines() if "SkOptSearch" in line]:
@@ -122,4 +124,4 @@ def test_prints_a_table_or_json(monkeypatch, capsys):
 )
 def test_wrong_arguments_are_named(options, message):
     with pytest.raises(SettingsError, match=message):
-        measure(**options)
+        measure_searchers(**options)

@@ -1,22 +1,28 @@
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
-from benchmarks.settings import ImageSettings, LanguageSettings, SettingsError, load
+from benchmarks.errors import SettingsError
+from benchmarks.presets import setting_names, task_names
 from benchmarks.tasks import TASKS
+from benchmarks.tasks.images import ImageSettings
+from benchmarks.tasks.language import LanguageSettings
+from benchmarks.tasks.settings import Settings, load_settings
 from stn_tune import HyperSpace
 
 
 @pytest.mark.parametrize("preset", ["smoke", "small", "paper"])
 @pytest.mark.parametrize("task", TASKS)
 def test_every_preset_loads(task, preset):
-    settings = load(task, preset, TASKS[task][0])
+    settings = load_settings(task, preset, TASKS[task].settings)
     space = HyperSpace(settings.domains())
     assert len(space.unconstrain(settings.initial())) == len(space)
 
 
 def test_the_paper_preset_is_the_papers_appendix_d():
-    s = load("ptb", "paper", LanguageSettings)
+    s = load_settings("ptb", "paper", LanguageSettings)
     assert (s.layers, s.hidden, s.batch_size, s.sequence, s.vocabulary) == (2, 650, 40, 70, 10_000)
     assert (s.lr, s.lr_decay, s.lr_patience, s.lr_min, s.clip) == (30.0, 0.25, 5, 0.0003, 0.25)
     assert (s.tokens, s.valid_tokens, s.test_tokens) == (None, None, None)
@@ -36,12 +42,12 @@ def test_the_paper_preset_is_the_papers_appendix_d():
 
 
 def test_the_paper_preset_is_the_papers_appendix_e():
-    s = load("cifar10", "paper", ImageSettings)
+    s = load_settings("cifar10", "paper", ImageSettings)
     assert (s.channels, s.hidden) == ((64, 192, 384, 256, 256), 4096)
     assert (s.batch_size, s.valid_fraction, s.lr, s.momentum) == (128, 0.2, 0.01, 0.9)
     assert (s.lr_decay, s.lr_patience, s.lr_min, s.patience) == (0.1, 60, 1e-5, 75)
     assert len(s.space) == 15
-    ends = {"hue": (0, 0.5), "cutout_holes": (0, 4), "cutout_length": (0, 24)}
+    ends = {"hue": (0, 0.5), "cutout_holes": (0, 5), "cutout_length": (0, 25)}
     ends |= dict.fromkeys(("saturation", "brightness", "contrast", "input_scale"), (0, 1))
     for name, h in s.space.items():
         assert (h.lower, h.upper) == ends.get(name, (0, 0.75)), name
@@ -56,17 +62,17 @@ def test_the_paper_preset_is_the_papers_appendix_e():
 
 def test_overrides():
     overrides = ["lr=10", "hidden = 200", "stn.warmup=3", "space.alpha.upper=2", "tokens=500"]
-    s = load("ptb", "small", LanguageSettings, overrides)
+    s = load_settings("ptb", "small", LanguageSettings, overrides)
     assert (s.lr, s.hidden, s.stn.warmup, s.space["alpha"].upper, s.tokens) == (10.0, 200, 3, 2.0, 500)
-    assert load("cifar10", "small", ImageSettings, ["channels=[1,2,3,4,5]"]).channels == (1, 2, 3, 4, 5)
+    assert load_settings("cifar10", "small", ImageSettings, ["channels=[1,2,3,4,5]"]).channels == (1, 2, 3, 4, 5)
 
 
 @pytest.mark.parametrize(
     ("task", "preset", "override", "message"),
     [
-        ("ptb", "small", "hiden=3", r"unknown setting 'hiden': did you mean 'hidden'\?"),
-        ("ptb", "small", "stn.warmpu=3", r"ptb.small.stn: unknown setting 'warmpu': did you mean 'warmup'\?"),
-        ("ptb", "small", "space.alfa.upper=3", r"there is no 'alfa': did you mean 'alpha'\?"),
+        ("ptb", "small", "hiden=3", r"--set hiden=3: unknown setting 'hiden'; known: .*; did you mean 'hidden'\?"),
+        ("ptb", "small", "stn.warmpu=3", r"unknown setting 'warmpu'; known: hyper_lr, .*; did you mean 'warmup'\?"),
+        ("ptb", "small", "space.alfa.upper=3", r"unknown setting 'alfa'; known: .*; did you mean 'alpha'\?"),
         ("ptb", "small", "hidden=big", "ptb.small.hidden is 'big'; it must be a whole number"),
         ("ptb", "small", "hidden=1.5", "hidden is 1.5; it must be a whole number"),
         ("ptb", "small", "lr=-1", "lr is -1.0; it must be finite and not negative"),
@@ -78,7 +84,7 @@ def test_overrides():
             "ptb",
             "small",
             "space.alpha.kind=normal",
-            "space.alpha: kind is 'normal'; it must be randint, uniform or loguniform",
+            "space.alpha: kind is 'normal'; it must be one of uniform, loguniform, randint",
         ),
         ("ptb", "small", "lr=nan", "lr is nan; it must be finite"),
         ("ptb", "small", "batch_size=0", "batch_size is 0; it must be at least 1"),
@@ -87,12 +93,38 @@ def test_overrides():
         ("ptb", "small", "space=3", "space is 3; it must be a table"),
         ("cifar10", "small", "valid_fraction=2.0", "valid_fraction is 2.0; it must lie between 0 and 1"),
         ("cifar10", "small", "space.cutout_holes.init=1.7", "space.cutout_holes: .* must be whole numbers"),
-        ("ptb", "tiny", "lr=1", r"ptb has no preset 'tiny'; there are paper, small, smoke"),
-        ("cifar", "small", "lr=1", r"unknown task 'cifar': did you mean 'cifar10'\?"),
+        ("ptb", "tiny", "lr=1", r"ptb: unknown preset 'tiny'; known: paper, small, smoke"),
+        ("cifar", "small", "lr=1", r"unknown task 'cifar'; known: cifar10, .*; did you mean 'cifar10'\?"),
+        ("ptb", "small", "space.alpha.uper=3", r"unknown setting 'uper'; .* did you mean 'upper'\?"),
+        ("cifar10", "small", "space.cutout_holes.upper=1", "space.cutout_holes: .*single value"),
+        ("cifar10", "small", "space.cutout_holes.levels=[5]", "levels has no value from 0 below 5"),
+        ("ptb", "small", "space.alpha.levels=[5]", "levels has no value from 0 up to 4"),
         ("cifar10", "small", "channels=3", "channels is 3; it must be a list"),
         ("cifar10", "small", "stn=3", "stn is 3; it must be a table"),
     ],
 )
 def test_mistakes_are_named(task, preset, override, message):
     with pytest.raises(SettingsError, match=message):
-        load(task, preset, LanguageSettings if task == "ptb" else ImageSettings, [override])
+        load_settings(task, preset, LanguageSettings if task == "ptb" else ImageSettings, [override])
+
+
+def test_every_task_has_presets_and_every_preset_a_task():
+    assert sorted(TASKS) == task_names()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_unknown_settings_can_be_told_from_the_presets_alone(task):
+    """Without the task's own settings class, which needs torch: each of its fields is in some preset of the task."""
+    own = {f.name for f in fields(TASKS[task].settings)} - {f.name for f in fields(Settings)}
+    assert own <= set(setting_names(task))
+
+
+def test_overrides_leave_the_presets_as_they_are():
+    load_settings("ptb", "small", LanguageSettings, ["space.alpha.upper=2", "stn.warmup=7"])
+    s = load_settings("ptb", "small", LanguageSettings)
+    assert (s.space["alpha"].upper, s.stn.warmup) == (4.0, 1)
+
+
+def test_levels_of_whole_numbers_stay_below_the_upper_end():
+    s = load_settings("cifar10", "small", ImageSettings, ["space.cutout_holes.upper=4"])
+    assert s.levels()["cutout_holes"] == [0, 1, 2]

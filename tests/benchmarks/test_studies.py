@@ -1,18 +1,18 @@
-"""The paper's other experiments as lists for the runner, and their smoke runs on a real Ray."""
+"""The studies as lists for the runner, and their smoke runs on a real Ray."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import stn_tune as stn
 from benchmarks.__main__ import main
 from benchmarks.errors import SettingsError
+from benchmarks.runner.log import unpack_log
+from benchmarks.runner.store import Store
 from benchmarks.studies import STUDIES
 from benchmarks.studies.base import discover
 from benchmarks.studies.schedules import spaced
@@ -123,6 +123,13 @@ def test_a_study_is_one_file(tmp_path, monkeypatch):
     assert list(STUDIES) == ["run", "schedules", "sensitivity", "theory"]
 
 
+@pytest.mark.parametrize("text", ["2", "2:x", "0:1"])
+def test_a_step_ratio_is_two_counts(text, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        asked("sensitivity", "digits", "--steps", text)
+    assert "--steps" in capsys.readouterr().err
+
+
 def test_studies_are_cheap_to_import():
     code = "import sys, benchmarks.studies; print([m for m in ('torch', 'ray', 'pandas', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -132,44 +139,47 @@ def test_studies_are_cheap_to_import():
 SMALL = ["--preset", "smoke", "--seeds", "1", "--budget", "90s"]
 
 
-def smoke(command: list[str], out: Path, *expected: str) -> None:
-    """Runs a study; its report has the figures it is about."""
+def smoke(command: list[str], out: Path, *expected: str) -> Store:
+    """Runs a study to its report, which has the figures that it is about."""
     assert main([*command, *SMALL, "--out", str(out), "--storage", str(out.parent / "storage")]) == 0
-    config = json.loads((out / "config.json").read_text())
-    assert len(list((out / "runs").iterdir())) == len(config["experiments"])
+    store = Store(out)
+    record = store.record()
+    assert record.study == command[0]
+    assert {path.name for path in (out / "runs").iterdir()} == {f"{e.name}.jsonl.gz" for e in record.experiments}
     page = (out / "report" / "report.html").read_text()
     for name in expected:
         assert (out / "report" / "figures" / f"{name}.svg").exists(), name
         assert f'id="{name}' in page
+    return store
 
 
-@pytest.mark.parametrize("text", ["2", "2:x", "0:1"])
-def test_a_step_ratio_is_two_counts(text, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        asked("sensitivity", "digits", "--steps", text)
-    assert "--steps" in capsys.readouterr().err
-
-
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_session")
-def test_schedules_run(tmp_path, capsys):
-    smoke(
-        ["schedules", "pydoc", "--levels", "3", "--heatmap", "2", "--starts", "0.5"],
+def test_schedules_run(tmp_path):
+    store = smoke(
+        ["schedules", "pydoc", "--levels", "3", "--heatmap", "2", "--starts", "0.5", "--set", "lr_patience=1"],
         tmp_path / "out",
-        *("schedules-by-start", "heatmaps", "greedy", "perturbed"),
+        "schedules-by-start",
+        "perturbed",
+        "heatmaps",
     )
-    frame = stn.analysis.load(tmp_path / "out")
-    sinusoid = frame[frame["method"] == "sinusoid"].set_index("step")["hp/output_dropout"]
-    assert sinusoid.nunique() > 1
+    _, rows = unpack_log(store.read_log("sinusoid-0"))
+    assert len({row["hp/output_dropout"] for row in rows}) > 1
+    _, rows = unpack_log(store.read_log("stn-0"))
     for name in ("input_dropout", "alpha"):
-        assert frame[frame["method"] == "stn"][f"hp/{name}"].nunique() == 1
+        assert len({row[f"hp/{name}"] for row in rows}) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_session")
 def test_sensitivity_runs(tmp_path):
-    command = ["sensitivity", "digits", "--steps", "1:1", "1:5", "--scales", "1"]
-    smoke(command, tmp_path / "out", "steps", "scales")
+    smoke(["sensitivity", "digits", "--steps", "1:1", "1:5", "--scales", "1"], tmp_path / "out", "steps", "scales")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("ray_session")
 def test_theory_runs(tmp_path):
-    smoke(["theory"], tmp_path / "out", "neighbourhood")
+    smoke(["theory", "--set", "lr_patience=1"], tmp_path / "out", "neighbourhood")

@@ -9,15 +9,16 @@ import torch
 from torch.autograd.functional import jacobian
 
 from benchmarks.errors import SettingsError
-from benchmarks.studies import STUDIES, theory
+from benchmarks.studies import STUDIES
+from benchmarks.studies.theory import NETWORKS, SCALES
 from benchmarks.tasks import problem
-from benchmarks.tasks.theory import EXACT, POINTS, data, gated_response, ridge_response
+from benchmarks.tasks.theory import EXACT, POINTS, gated_response, make_data, ridge_response
 from stn_tune.analysis import MissingData, Results, load
 from tests.analysis import logs
 
 
 def training_data() -> tuple[torch.Tensor, torch.Tensor]:
-    x, t = data(8)["train"]
+    x, t = make_data(8)["train"]
     return x.double(), t.double()
 
 
@@ -55,7 +56,7 @@ def trained(network: str, scale: float, iterations: int | None = None):
     return trainable
 
 
-RIGHT, SHORT = theory.SCALES[1], 6
+RIGHT, SHORT = SCALES[1], 6
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +65,14 @@ def runs():
     torch.set_num_threads(1)
     return {
         (network, scale): trained(network, scale, iterations=None if scale == RIGHT else SHORT)
-        for network in theory.NETWORKS
-        for scale in theory.SCALES
+        for network in NETWORKS
+        for scale in SCALES
     }
 
 
-@pytest.mark.parametrize("network", theory.NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_only_the_right_neighbourhood_gives_the_right_gradient(runs, network):
-    small, right, wide = (runs[network, scale].rows[-1] for scale in theory.SCALES)
+    small, right, wide = (runs[network, scale].rows[-1] for scale in SCALES)
     for error in ("val_response/gradient_error", "val_response/jacobian_error"):
         assert right[error] < 0.05
         as_long = runs[network, RIGHT].rows[SHORT - 1][error]
@@ -94,7 +95,7 @@ def test_every_row_holds_the_same_finite_numbers_and_lambda_stays(runs):
         assert [row["hp/penalty"] for row in trainable.rows] == pytest.approx([0.2] * len(trainable.rows))
 
 
-@pytest.mark.parametrize("network", theory.NETWORKS)
+@pytest.mark.parametrize("network", NETWORKS)
 def test_what_is_reported_is_what_the_network_does(runs, network):
     trainable = runs[network, RIGHT]
     row, tuner = trainable.rows[-1], trainable._trainer

@@ -1,4 +1,4 @@
-"""What people see while a run goes on: one live table on a terminal, plain lines elsewhere."""
+"""Progress of a run: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import ray
 from rich.console import Console, Group
@@ -16,30 +16,48 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.experiment import Experiment
+from stn_tune.record import ExperimentInfo
 
 PLAIN_EVERY_S = 30.0
+"""Off a terminal, progress is printed this often."""
+
+GAP = 2
+"""Spaces between columns."""
+
+NARROW = 100
+"""Terminals with fewer columns get short bars."""
+
+COLUMNS: Sequence[tuple[str, Literal["left", "right"], int]] = (
+    ("seed", "right", 4),
+    ("compute budget", "left", 18),
+    ("trials", "right", 6),
+    ("best val.", "right", 9),
+    ("", "left", 11),
+)
+"""Heading, side and least width of all columns but the first, which gives way where the terminal is narrow."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)
 class Board:
-    """Where the experiments' drivers, on whichever nodes, leave word of how far they are."""
+    """Collects progress from the experiments' drivers, on whichever nodes they run."""
 
     def __init__(self) -> None:
         self._state: dict[str, dict[str, Any]] = {}
 
     def tell(self, name: str, state: dict[str, Any]) -> None:
+        """Keeps the latest state of an experiment."""
         self._state[name] = state
 
     def read(self) -> dict[str, dict[str, Any]]:
+        """The latest states, by name of the experiment."""
         return self._state
 
 
 @dataclass
-class Line:
+class ProgressRow:
     """One experiment's row."""
 
-    experiment: Experiment
+    experiment: ExperimentInfo
     budget_s: float
     status: str = "waiting"
     spent: float = 0.0
@@ -49,6 +67,7 @@ class Line:
     note: str = ""
 
     def update(self, state: Mapping[str, Any]) -> None:
+        """Takes what the experiment's driver has told."""
         self.spent, self.trials, self.best = state["spent"], state["trials"], state["best"]
 
     def left(self) -> float | None:
@@ -60,16 +79,16 @@ class Line:
 
 
 @dataclass
-class Progress:
+class ProgressTable:
     """The table of a run; use it in a ``with`` statement."""
 
     title: str
-    lines: Mapping[str, Line]
+    rows: Mapping[str, ProgressRow]
     console: Console = field(default_factory=Console)
     _live: Live | None = None
     _printed: float = field(default_factory=time.monotonic)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressTable:
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=False)
             self._live.start()
@@ -90,56 +109,57 @@ class Progress:
             self._live.update(self._table(), refresh=True)
         elif time.monotonic() - self._printed > PLAIN_EVERY_S:
             self._printed = time.monotonic()
-            for line in self._with("running"):
-                self.say(line)
+            for row in self._with("running"):
+                self.say(row)
 
-    def say(self, line: Line) -> None:
+    def say(self, row: ProgressRow) -> None:
         """A plain line of one experiment; a terminal has the table."""
         if self._live is None:
-            left = line.left()
+            left = row.left()
             parts = [
-                f"{line.experiment.title} seed {line.experiment.seed}: {line.status}",
-                f"{line.spent:.0f} of {line.budget_s:.0f} s" if line.spent else "",
-                f"{line.trials} trials done" if line.spent else "",
-                f"best {line.best:.4f}" if math.isfinite(line.best) else "",
+                f"{row.experiment.label} seed {row.experiment.seed}: {row.status}",
+                f"{row.spent:.0f} of {row.budget_s:.0f} s" if row.spent else "",
+                f"{row.trials} trial{'s' * (row.trials != 1)} done" if row.spent else "",
+                f"best {row.best:.4f}" if math.isfinite(row.best) else "",
                 f"{duration(left)} left" if left is not None else "",
-                line.note,
+                row.note,
             ]
             self.console.print(", ".join(part for part in parts if part), highlight=False, soft_wrap=True)
 
-    def _with(self, *statuses: str) -> list[Line]:
-        return [line for line in self.lines.values() if line.status in statuses]
+    def _with(self, *statuses: str) -> list[ProgressRow]:
+        return [row for row in self.rows.values() if row.status in statuses]
 
     def _table(self, final: bool = False) -> Group:
-        table = Table(box=None, padding=(0, 2, 0, 0), title=self.title, title_justify="left", title_style="bold")
-        for name, side in [("method", "left"), ("seed", "right"), ("compute budget", "left"), ("trials", "right")]:
-            table.add_column(name, justify=side, no_wrap=True)  # type: ignore[arg-type]
-        table.add_column("best valid loss", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
-        shown = list(self.lines.values())
+        table = Table(box=None, padding=(0, GAP, 0, 0), title=self.title, title_justify="left", title_style="bold")
+        others = sum(least + GAP for _, _, least in COLUMNS) + GAP
+        table.add_column("method", no_wrap=True, max_width=max(8, self.console.width - others))
+        for name, side, least in COLUMNS:
+            table.add_column(name, justify=side, no_wrap=True, min_width=least)
+        shown = list(self.rows.values())
         folded: list[str] = []
         if not final and len(shown) > self.console.height - 5:
             shown = self._with("running", "failed")
             folded = [f"{len(self._with(s))} {s}" for s in ("finished", "waiting") if self._with(s)]
-        best = min((line.best for line in shown), default=math.inf)
-        for line in shown:
-            table.add_row(*self._row(line, best))
+        best = min((row.best for row in shown), default=math.inf)
+        for row in shown:
+            table.add_row(*self._row(row, best))
         return Group(table, Text(f"… and {', '.join(folded)}" if folded else "", style="dim"))
 
-    def _row(self, line: Line, best: float) -> Sequence[Any]:
+    def _row(self, row: ProgressRow, best: float) -> Sequence[Any]:
         bar = Table.grid(padding=(0, 1))
-        style = {"finished": "green", "failed": "red"}.get(line.status, "cyan")
-        share = 1.0 if line.status == "finished" else min(1.0, line.spent / line.budget_s)
+        style = {"finished": "green", "failed": "red"}.get(row.status, "cyan")
+        width = 8 if self.console.width < NARROW else 20
+        share = 1.0 if row.status == "finished" else min(1.0, row.spent / row.budget_s)
         bar.add_row(
-            ProgressBar(total=1.0, completed=share, width=20, complete_style=style, finished_style=style),
-            f"{line.spent:.0f}/{line.budget_s:.0f} s",
+            ProgressBar(total=1.0, completed=share, width=width, complete_style=style, finished_style=style),
+            f"{row.spent:.0f}/{row.budget_s:.0f} s",
         )
-        value = Text(f"{line.best:.4f}" if math.isfinite(line.best) else "–")
-        if math.isfinite(line.best) and line.best == best:
+        value = Text(f"{row.best:.4f}" if math.isfinite(row.best) else "–")
+        if math.isfinite(row.best) and row.best == best:
             value.stylize("bold green")
-        left = line.left()
-        state = f"{duration(left)} left" if left is not None else line.status
-        return line.experiment.title, str(line.experiment.seed), bar, str(line.trials), value, Text(state, style="dim")
+        left = row.left()
+        state = f"{duration(left)} left" if left is not None else row.status
+        return row.experiment.label, str(row.experiment.seed), bar, str(row.trials), value, Text(state, style="dim")
 
 
 def duration(seconds: float) -> str:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,87 +16,9 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import stn_tune as stn
+from benchmarks.microbenchmarks.timing import SpeedCase, SpeedRow, Step, measure_steps, peak_memory_mib, plain_step
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.language_model import PLAIN_LAYERS, LanguageModel
-from stn_tune.algorithms.fixed import FixedTrainer
-
-Step = Callable[[], Any]
-
-
-@dataclass
-class Row:
-    """One measured ratio. ``limit`` is what counting floating-point operations alone would give."""
-
-    name: str
-    ratio: float
-    limit: float | None
-    target: float
-    ms: float
-    plain_ms: float
-    rss_mib: float
-
-
-@dataclass
-class Case:
-    """A step to be measured against ``plain``."""
-
-    name: str
-    step: Step
-    limit: float | None
-    target: float
-
-
-def measure(plain: Step, cases: list[Case], rounds: int, tick: Callable[[], None] = lambda: None) -> list[Row]:
-    """Every step once per round, in turn; medians over the rounds after one to warm up."""
-    steps = [plain, *(case.step for case in cases)]
-    seconds: list[list[float]] = [[] for _ in steps]
-    peaks = [0.0] * len(steps)
-    for r in range(rounds + 1):
-        for k, step in enumerate(steps):
-            reset_peak_memory()
-            start = time.perf_counter()
-            step()
-            elapsed = time.perf_counter() - start
-            if r:
-                seconds[k].append(elapsed)
-                peaks[k] = max(peaks[k], peak_memory_mib())
-            tick()
-    plain_ms = statistics.median(seconds[0]) * 1e3
-    rows = []
-    for case, taken, peak in zip(cases, seconds[1:], peaks[1:], strict=True):
-        ratio = statistics.median(t / p for t, p in zip(taken, seconds[0], strict=True))
-        ms = statistics.median(taken) * 1e3
-        rows.append(Row(case.name, ratio, case.limit, case.target, ms, plain_ms, peak))
-    return rows
-
-
-def reset_peak_memory() -> None:
-    """Lets the kernel's high-water mark of resident memory start anew (Linux)."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def peak_memory_mib() -> float:
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return float("nan")
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-
-
-def plain_step(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Any, batch: Any, clip: float | None) -> Step:
-    """An ordinary training step: what everybody's loop does."""
-
-    def step() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss(model, batch, {}).backward()
-        if clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimizer.step()
-
-    return step
 
 
 def limits(tuned: float, plain: float) -> dict[str, float]:
@@ -120,7 +38,7 @@ def limits(tuned: float, plain: float) -> dict[str, float]:
     }
 
 
-def lstm(vocabulary: int, hidden: int, batch: int, time_steps: int, lr: float) -> tuple[Step, list[Case]]:
+def lstm(vocabulary: int, hidden: int, batch: int, time_steps: int, lr: float) -> tuple[Step, list[SpeedCase]]:
     """The ST-LSTM against the same LSTM on torch's kernels; both with the fused softmax and all dropouts."""
     rates = ("input_dropout", "hidden_dropout", "output_dropout", "embedding_dropout", "weight_dropout")
     space = dict.fromkeys(rates, tune.uniform(0, 0.95)) | dict.fromkeys(("alpha", "beta"), tune.uniform(0, 4))
@@ -151,30 +69,30 @@ def lstm(vocabulary: int, hidden: int, batch: int, time_steps: int, lr: float) -
     plain = LanguageModel(vocabulary, hidden)
     stn.fix(plain, init)
     optimizer = torch.optim.SGD(plain.parameters(), lr=lr)
-    example, shared = tuner(), tuner(train_draw="batch")
+    example, shared = tuner(draw="example"), tuner()
     tokens = batch * time_steps
     limit = limits(tokens * 2 * 8 * hidden * hidden, tokens * hidden * vocabulary)
     cases = [
-        Case(
+        SpeedCase(
             "ST-LSTM weight step, ε per example",
             lambda: example.train_step(loss, words),
             limit["weight"],
             1.50,
         ),
-        Case(
+        SpeedCase(
             "ST-LSTM hyperparameter step",
             lambda: example.valid_step(loss, words),
             limit["hyper, one λ"],
             0.85,
         ),
-        Case(
+        SpeedCase(
             "ST-LSTM weight step, one ε per batch", lambda: shared.train_step(loss, words), limit["weight, one ε"], 1.10
         ),
     ]
     return plain_step(plain, optimizer, loss, words, 0.25), cases
 
 
-def cnn(channels: tuple[int, ...], hidden: int, batch: int) -> tuple[Step, list[Case]]:
+def cnn(channels: tuple[int, ...], hidden: int, batch: int) -> tuple[Step, list[SpeedCase]]:
     """The ST-CNN against the same AlexNet on torch's kernels, both with all dropouts."""
     names = [*(f"conv{k}_dropout" for k in range(1, 6)), "fc1_dropout", "fc2_dropout"]
     space = dict.fromkeys(names, tune.uniform(0, 0.75))
@@ -192,19 +110,19 @@ def cnn(channels: tuple[int, ...], hidden: int, batch: int) -> tuple[Step, list[
     plain = AlexNet(channels, hidden)
     stn.fix(plain, init)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.01, momentum=0.9)
-    example, shared = tuner(), tuner(train_draw="batch")
+    example, shared = tuner(draw="example"), tuner()
     limit = limits(1.0, 0.0)
     cases = [
-        Case("ST-CNN weight step, ε per example", lambda: example.train_step(loss, data), limit["weight"], 1.95),
-        Case("ST-CNN hyperparameter step", lambda: example.valid_step(loss, data), limit["hyper"], 1.10),
-        Case(
+        SpeedCase("ST-CNN weight step, ε per example", lambda: example.train_step(loss, data), limit["weight"], 1.95),
+        SpeedCase("ST-CNN hyperparameter step", lambda: example.valid_step(loss, data), limit["hyper"], 1.10),
+        SpeedCase(
             "ST-CNN weight step, one ε per batch", lambda: shared.train_step(loss, data), limit["weight, one ε"], 1.35
         ),
     ]
     return plain_step(plain, optimizer, loss, data, None), cases
 
 
-def augmentation(preset: str) -> tuple[Step, list[Case]]:
+def augmentation(preset: str) -> tuple[Step, list[SpeedCase]]:
     """Augmentation and evaluation of the CIFAR-10 task on random pictures, against its plain training step."""
     task, plain, tuned = _images(preset)
     x, y = torch.randint(0, 256, (128, 3, 32, 32), dtype=torch.uint8), torch.randint(0, 10, (128,))
@@ -217,46 +135,45 @@ def augmentation(preset: str) -> tuple[Step, list[Case]]:
         None,
     )
     return step, [
-        Case("CIFAR-10 augmentation, per example", lambda: task.inputs(x, strengths, training=True), None, 0.15)
+        SpeedCase("CIFAR-10 augmentation, per example", lambda: task.inputs(x, strengths, training=True), None, 0.15)
     ]
 
 
-def evaluation(preset: str) -> tuple[Step, list[Case]]:
+def evaluation(preset: str) -> tuple[Step, list[SpeedCase]]:
     """Evaluating a self-tuned model, whose weights are materialised once, against evaluating the plain one."""
     task, plain, tuned = _images(preset)
     batches = [(torch.randint(0, 256, (128, 3, 32, 32), dtype=torch.uint8), torch.randint(0, 10, (128,)))] * 10
-    case = Case("STN evaluation, CIFAR-10", lambda: task.evaluate(tuned, batches), 1.0, 1.10)
+    case = SpeedCase("STN evaluation, CIFAR-10", lambda: task.evaluate(tuned, batches), 1.0, 1.10)
     return (lambda: task.evaluate(plain, batches)), [case]
 
 
-def language_evaluation(preset: str) -> tuple[Step, list[Case]]:
+def language_evaluation(preset: str) -> tuple[Step, list[SpeedCase]]:
     """The same for the language model."""
-    from benchmarks.data import Corpus
-    from benchmarks.settings import LanguageSettings, load
-    from benchmarks.tasks.language import LanguageTask
+    from benchmarks.data.ptb import Corpus
+    from benchmarks.tasks.language import LanguageSettings, LanguageTask
+    from benchmarks.tasks.settings import load_settings
 
-    settings = load("ptb", preset, LanguageSettings)
+    settings = load_settings("ptb", preset, LanguageSettings)
     tokens = torch.randint(0, settings.vocabulary, (5_000,))
     task = LanguageTask(settings, lambda: Corpus(tokens, tokens, tokens, [str(i) for i in range(settings.vocabulary)]))
     plain, tuned, loaders = _trainers(task)
-    case = Case("STN evaluation, PTB", lambda: task.evaluate(tuned, loaders.valid), 1.0, 1.10)
+    case = SpeedCase("STN evaluation, PTB", lambda: task.evaluate(tuned, loaders.valid), 1.0, 1.10)
     return (lambda: task.evaluate(plain, loaders.valid)), [case]
 
 
-def _images(preset: str) -> tuple[Any, FixedTrainer, stn.SelfTuner]:
-    from benchmarks.data import Images
-    from benchmarks.settings import ImageSettings, load
-    from benchmarks.tasks import CIFAR10_MEAN, CIFAR10_STD, alexnet
-    from benchmarks.tasks.images import ImageTask
+def _images(preset: str) -> tuple[Any, Any, Any]:
+    from benchmarks.data.cifar10 import Images
+    from benchmarks.tasks.images import CIFAR10_MEAN, CIFAR10_STD, ImageSettings, ImageTask, alexnet
+    from benchmarks.tasks.settings import load_settings
 
-    settings = load("cifar10", preset, ImageSettings)
+    settings = load_settings("cifar10", preset, ImageSettings)
     x, y = torch.zeros(500, 3, 32, 32, dtype=torch.uint8), torch.zeros(500, dtype=torch.long)
     task = ImageTask(settings, lambda: Images(x, y, x, y), alexnet, CIFAR10_MEAN, CIFAR10_STD)
     plain, tuned, _ = _trainers(task)
     return task, plain, tuned
 
 
-def _trainers(task: Any) -> tuple[FixedTrainer, stn.SelfTuner, stn.Loaders]:
+def _trainers(task: Any) -> tuple[Any, Any, stn.Loaders]:
     """A task's plain and self-tuned trainer, as its trainables make them."""
     settings = task.settings
     fixed = stn.FixedTrainable.of(task)(config=settings.initial())
@@ -264,7 +181,7 @@ def _trainers(task: Any) -> tuple[FixedTrainer, stn.SelfTuner, stn.Loaders]:
     return fixed._trainer, tuned._trainer, fixed._loaders
 
 
-def tune_overhead(seconds: float) -> list[Row]:
+def tune_overhead(seconds: float) -> list[SpeedRow]:
     """Time per iteration of 100 steps of the digits task inside Tune, against the SelfTuner calls in that iteration.
 
     Both are taken in the same process and the same iteration: two processes on this machine differ by more than what
@@ -294,12 +211,12 @@ def tune_overhead(seconds: float) -> list[Row]:
     own = (frame["train_s"] + frame["eval_s"]).diff().dropna()
     name = "100 digits steps inside Tune"
     ratio = float((inside / own).median())
-    return [Row(name, ratio, None, 1.05, inside.median() * 1e3, own.median() * 1e3, peak_memory_mib())]
+    return [SpeedRow(name, ratio, None, 1.05, inside.median() * 1e3, own.median() * 1e3, peak_memory_mib())]
 
 
 def worker_env() -> dict[str, Any]:
     """Lets Ray's workers import ``benchmarks`` from this checkout."""
-    return {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[1])}}
+    return {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[2])}}
 
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
@@ -320,7 +237,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "tune": {"seconds": 2.0},
     },
 }
-GROUPS: dict[str, Callable[..., tuple[Step, list[Case]]]] = {
+GROUPS: dict[str, Callable[..., tuple[Step, list[SpeedCase]]]] = {
     "lstm": lstm,
     "cnn": cnn,
     "augmentation": augmentation,
@@ -336,10 +253,10 @@ NAMES = {
 """What ``--only`` takes."""
 
 
-def run(size: str = "paper", only: list[str] | None = None, rounds: int = 7, threads: int = 1) -> list[Row]:
+def time_steps(size: str = "paper", only: list[str] | None = None, rounds: int = 7, threads: int = 1) -> list[SpeedRow]:
     """All rows, one group of models after the other."""
     torch.set_num_threads(threads)
-    rows: list[Row] = []
+    rows: list[SpeedRow] = []
     groups = [group for name in only or NAMES for group in NAMES[name]]
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for group in groups:
@@ -350,18 +267,19 @@ def run(size: str = "paper", only: list[str] | None = None, rounds: int = 7, thr
                 continue
             plain, cases = GROUPS[group](**SIZES[size][group])
             task = progress.add_task(f"timing {group}", total=(len(cases) + 1) * (rounds + 1))
-            rows += measure(plain, cases, rounds, lambda task=task: progress.advance(task))  # type: ignore[misc]
+            rows += measure_steps(plain, cases, rounds, lambda task=task: progress.advance(task))  # type: ignore[misc]
     return rows
 
 
-def show(rows: list[Row], size: str, rounds: int, threads: int) -> None:
+def print_speed_table(rows: list[SpeedRow], size: str, rounds: int, threads: int) -> None:
+    """The ratios, beside what counting operations would give and what is to be reached."""
     table = Table(
-        title=f"What self-tuning costs, relative to the same without it ({size} size)",
+        title=f"Cost of self-tuning, relative to the same model without it ({size} size)",
         caption=f"medians of {rounds} interleaved rounds, {threads} thread{'s' * (threads > 1)}, "
         f"torch {torch.__version__}",
     )
     table.add_column("step")
-    for column in ("ratio", "limit by\nFLOPs", "to\nreach", "ms", "plain\nms", "peak\nMiB"):
+    for column in ("ratio", "limit by\nFLOPs", "target", "ms", "plain\nms", "peak\nMiB"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         reached = "green" if row.ratio <= row.target else "red"
@@ -375,8 +293,3 @@ def show(rows: list[Row], size: str, rounds: int, threads: int) -> None:
             f"{row.rss_mib:,.0f}",
         )
     Console().print(table)
-
-
-def print_json(rows: list[Row]) -> None:
-    for row in rows:
-        print(json.dumps(asdict(row)))

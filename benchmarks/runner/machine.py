@@ -1,4 +1,4 @@
-"""What a run was made on: machine, versions, commit."""
+"""What a run was made with: machine, versions, commit."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
+    """Of Python and the packages that results depend on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -48,15 +49,15 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> dict[str, Any]:
-    """The commit of the code that runs, and whether files differ from it; nothing outside a repository."""
-    here = Path(__file__).parent
+def commit() -> tuple[str | None, bool | None]:
+    """The commit of the code that runs, and whether files differ from it; None and None outside a repository."""
 
     def git(*arguments: str) -> str:
+        here = Path(__file__).parent
         done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:
-        return {"git": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain", "--", "*.py", "*.toml"))}
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--", ":/*.py", ":/*.toml"))
     except (OSError, subprocess.CalledProcessError):
-        return {"git": None, "dirty": None}
+        return None, None

@@ -1,4 +1,4 @@
-"""Session: Ray for the length of a run, on this machine or a cluster, with room for so many experiments at a time."""
+"""Session: Ray for the length of a run, on this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from benchmarks.experiment import QUIET
-from benchmarks.options import Options
-from benchmarks.settings import SettingsError
+from benchmarks.errors import SettingsError
+from benchmarks.runner.experiment import QUIET
+from benchmarks.runner.options import Options
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGES = ("stn_tune", "baselines", "benchmarks")
 
 
 @dataclass
 class Session:
-    """Ray, on this machine or at ``--address``, for as long as the run takes; or the one this process has already."""
+    """Ray, on this machine or at ``--address``, for as long as the run takes; or the session this process already has.
+
+    ``parallel`` is the number of experiments that fit at a time.
+    """
 
     options: Options
-    lanes: int = 1
+    parallel: int = 1
     _own: bool = True
 
     def __enter__(self) -> Session:
@@ -32,16 +35,16 @@ class Session:
         if self._own:
             self._connect()
         total = ray.cluster_resources()
-        self.lanes = min(
+        self.parallel = min(
             int(total.get(kind, 0) // (self.options.workers * amount))
             for kind, amount in (("CPU", self.options.cpus), ("GPU", self.options.gpus))
             if amount > 0
         )
-        if self.lanes < 1:
+        if self.parallel < 1:
             self.__exit__()
             raise SettingsError(
                 f"--workers {self.options.workers} with {self.options.cpus:g} CPUs and {self.options.gpus:g} GPUs each "
-                f"do not fit: the cluster has {total.get('CPU', 0):g} CPUs and {total.get('GPU', 0):g} GPUs"
+                f"do not fit: Ray has {total.get('CPU', 0):g} CPUs and {total.get('GPU', 0):g} GPUs"
             )
         return self
 
@@ -50,7 +53,7 @@ class Session:
             runtime: dict[str, Any] = {"env_vars": {**QUIET, "PYTHONPATH": str(ROOT)}}
         else:
             runtime = {"env_vars": QUIET, "py_modules": [str(ROOT / name) for name in PACKAGES]}
-            _knock(self.options.address)
+            _check_reachable(self.options.address)
         try:
             ray.init(
                 self.options.address or "local",
@@ -68,7 +71,7 @@ class Session:
             ray.shutdown()
 
     def check_storage(self, storage: str) -> None:
-        """Every node has to see the same folder: a trial goes on elsewhere when its node is lost."""
+        """Every node must see the same folder: when a node is lost, its trials continue on another."""
         if "://" in storage or self.options.address is None:
             return
         nodes = [node for node in ray.nodes() if node["Alive"]]
@@ -77,13 +80,13 @@ class Session:
             strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             if not ray.get(probe.options(scheduling_strategy=strategy).remote(f"{storage}/.writable")):
                 raise SettingsError(
-                    f"--storage {storage} is not shared: node {node['NodeManagerAddress']} does not see it; give a "
+                    f"--storage {storage} is not shared: node {node['NodeManagerAddress']} does not see it; use a "
                     f"folder that all nodes mount, or a URI such as s3://bucket/path"
                 )
 
 
-def _knock(address: str) -> None:
-    """Raises at once where nobody listens: Ray itself would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raises at once if nothing listens there: Ray itself would try for minutes."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdigit():
         return
@@ -92,5 +95,5 @@ def _knock(address: str) -> None:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingsError(
-            f"--address {address}: no Ray cluster there: {reason}; the head's `ray start --head` prints its address"
+            f"--address {address}: no Ray cluster there: {reason}; `ray start --head` prints the address"
         ) from None

@@ -1,36 +1,36 @@
-"""Trials that find a checkpoint to go on from where Tune's own books are a step behind."""
+"""Restoring a trial whose checkpoint is gone, because Tune's saved state is a step behind."""
 
 from __future__ import annotations
 
 from pathlib import PurePosixPath
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileType
-from ray.train._internal.session import _TrainingResult
+from pyarrow.fs import FileSelector, FileType  # type: ignore[import-untyped]
 from ray.tune import Checkpoint
 
+from stn_tune.raytune.internals import saved_result
 
-def lasting(trainable: type) -> type:
+
+def with_checkpoint_fallback(trainable: type) -> type:
     """A trainable that restores the next checkpoint if the one it is told to restore is gone.
 
-    Tune deletes a trial's old checkpoint as soon as there is a new one, and a moment later says so in the books that it
-    keeps in storage. An experiment whose driver is lost in that moment is carried on from books that name a deleted
-    checkpoint.
+    Tune deletes a trial's old checkpoint as soon as there is a new one, and updates its saved state a moment later. If
+    the driver is lost in that moment, the experiment is resumed from a state that names a deleted checkpoint.
     """
 
-    class Lasting(trainable):
+    class WithFallback(trainable):  # type: ignore[misc]
         def restore(self, checkpoint_path: Any) -> None:
-            super().restore(present(checkpoint_path))
+            super().restore(existing_checkpoint(checkpoint_path))
 
-    Lasting.__name__ = Lasting.__qualname__ = trainable.__name__
-    return Lasting
+    WithFallback.__name__ = WithFallback.__qualname__ = trainable.__name__
+    return WithFallback
 
 
-def present(saved: Any) -> Any:
+def existing_checkpoint(saved: Any) -> Any:
     """``saved``, or, if it is gone, the oldest of the trial's later checkpoints.
 
-    That one is complete, for Tune deletes a checkpoint only once the next is; a still later one may be half written.
-    With one checkpoint an iteration, the numbers in their names tell the iteration.
+    That one is complete, because Tune deletes a checkpoint only after the next one is; a still later one may be half
+    written. There is one checkpoint per iteration, so the numbers in their names tell the iteration.
     """
     checkpoint = getattr(saved, "checkpoint", None)
     if checkpoint is None:
@@ -44,7 +44,7 @@ def present(saved: Any) -> Any:
         return saved
     ahead = _number(later[0]) - _number(path.name)
     metrics = {**saved.metrics, "training_iteration": saved.metrics.get("training_iteration", 0) + ahead}
-    return _TrainingResult(Checkpoint(later[0], files), metrics)
+    return saved_result(Checkpoint(later[0], files), metrics)
 
 
 def _number(path: str) -> int:

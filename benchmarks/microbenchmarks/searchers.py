@@ -1,4 +1,4 @@
-"""``python -m benchmarks searchers``: SkOptSearch against random search and scikit-optimize's own loop."""
+"""SkOptSearch against random search and scikit-optimize's own loop, on functions of known minima."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ray import tune
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from baselines.skopt_search import SkOptSearch
-from benchmarks.settings import SettingsError
+from benchmarks.errors import SettingsError
 
 EVALUATIONS = (30, 60)
 INITIAL_POINTS = 10
@@ -37,6 +37,7 @@ class Function:
     minimum: float
 
     def space(self) -> dict[str, Any]:
+        """The box as a Tune search space."""
         return {f"x{i}": tune.uniform(*bounds) for i, bounds in enumerate(self.bounds, 1)}
 
 
@@ -133,8 +134,8 @@ SEARCHERS: dict[str, Callable[[Trace, int, int], None]] = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """The best regret after so many evaluations, over seeds. The last two are asked of SkOptSearch alone."""
+class SearcherRow:
+    """The best regret after a number of evaluations, over seeds. The last two fields are for SkOptSearch only."""
 
     function: str
     evaluations: int
@@ -148,12 +149,12 @@ class Row:
     within_twice: bool | None = None
 
 
-def measure(
+def measure_searchers(
     seeds: int = 10,
     evaluations: Iterable[int] = EVALUATIONS,
     functions: Iterable[Function] = FUNCTIONS,
     tick: Callable[[], None] = lambda: None,
-) -> list[Row]:
+) -> list[SearcherRow]:
     """A row for each function, number of evaluations and searcher.
 
     No searcher knows its budget, so that a long run holds the shorter ones.
@@ -173,11 +174,11 @@ def measure(
                     search(traces[name][-1], counts[-1], seed)
                 tick()
         for count in counts:
-            rows += compare(function.name, count, traces)
+            rows += compare_traces(function.name, count, traces)
     return rows
 
 
-def compare(function: str, evaluations: int, traces: dict[str, list[Trace]]) -> list[Row]:
+def compare_traces(function: str, evaluations: int, traces: dict[str, list[Trace]]) -> list[SearcherRow]:
     """The searchers' rows, judged by their first ``evaluations`` evaluations."""
     best = {name: [min(trace.regrets[:evaluations]) for trace in found] for name, found in traces.items()}
     median = {name: float(np.median(regrets)) for name, regrets in best.items()}
@@ -189,24 +190,25 @@ def compare(function: str, evaluations: int, traces: dict[str, list[Trace]]) -> 
         asked = name == "SkOptSearch"
         below = median[name] < median["random"] if asked else None
         within = ratio <= TWICE if asked else None
-        rows.append(Row(function, evaluations, name, median[name], lower, upper, ratio, seconds, below, within))
+        rows.append(SearcherRow(function, evaluations, name, median[name], lower, upper, ratio, seconds, below, within))
     return rows
 
 
-def run(seeds: int = 10, evaluations: Sequence[int] | None = None, as_json: bool = False) -> None:
+def print_comparison(seeds: int = 10, evaluations: Sequence[int] | None = None, as_json: bool = False) -> None:
     """Prints the comparison as a table, or as one JSON object per row."""
     total = seeds * len(FUNCTIONS) * len(SEARCHERS)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("searching", total=total)
-        rows = measure(seeds, evaluations or EVALUATIONS, FUNCTIONS, lambda: progress.advance(task))
+        rows = measure_searchers(seeds, evaluations or EVALUATIONS, FUNCTIONS, lambda: progress.advance(task))
     if as_json:
         for row in rows:
             print(json.dumps(asdict(row)))
     else:
-        show(rows, seeds)
+        print_searcher_table(rows, seeds)
 
 
-def show(rows: Sequence[Row], seeds: int) -> None:
+def print_searcher_table(rows: Sequence[SearcherRow], seeds: int) -> None:
+    """A row for each function, number of evaluations and searcher."""
     table = Table(
         title="The regret of searchers on functions of known minima",
         caption=f"medians and quartiles of {seeds} seed{'s' * (seeds > 1)}, one thread, "
@@ -227,12 +229,12 @@ def show(rows: Sequence[Row], seeds: int) -> None:
             f"{row.lower_quartile:.3g} – {row.upper_quartile:.3g}",
             f"{row.ratio:.2f}",
             f"{row.seconds:.3f}",
-            verdict(row.below_random),
-            verdict(row.within_twice),
+            _verdict(row.below_random),
+            _verdict(row.within_twice),
             end_section=row.searcher == list(SEARCHERS)[-1],
         )
     Console().print(table)
 
 
-def verdict(holds: bool | None) -> str:
+def _verdict(holds: bool | None) -> str:
     return "" if holds is None else "[green]yes[/]" if holds else "[red]no[/]"

@@ -1,0 +1,1 @@
+"""Measurements of single parts: what a step costs, how good a searcher is."""

@@ -1,0 +1,116 @@
+"""Budget: compute-seconds, counted and enforced; every reported row says how many had been used by then."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+import ray
+from ray.tune import Callback, Stopper
+
+FAILED_TRIALS = 3
+"""An experiment stops after this many failed trials: something must be wrong with it."""
+TELL_EVERY_S = 0.5
+
+_here: WeakValueDictionary[str, Budget] = WeakValueDictionary()
+
+
+class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
+    """Ends an experiment once its trials have used ``seconds`` compute-seconds in all.
+
+    It has to be both the ``stop`` and the first of the ``callbacks`` of a ``RunConfig``: the callback adds
+    ``compute_s``, the sum over the trials' own ``trial_compute_s``, and ``elapsed_s``, the wall-clock time of the
+    experiment, to each result before the loggers see it.
+
+    Tune saves a stopper and a callback separately, and restores two; within a process they are one again.
+    """
+
+    def __init__(self, seconds: float, board: str | None = None, name: str = ""):
+        self.seconds = seconds
+        self._board = board
+        self._name = name
+        self._used: dict[str, float] = {}
+        self._best = float("inf")
+        self.rows = 0
+        self.failures = 0
+        self._began = time.monotonic()
+        self._told = 0.0
+        self._id = uuid.uuid4().hex
+        _here[self._id] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self._id, self.seconds, self._board, self._name, self.get_state())
+
+    @property
+    def spent(self) -> float:
+        """Compute-seconds of all trials."""
+        return sum(self._used.values())
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Counts a result; True if it was the last that the budget allows."""
+        self._used[trial_id] = max(self._used.get(trial_id, 0.0), result["trial_compute_s"])
+        self._best = min(self._best, result["best_val_loss"])
+        self.rows += 1
+        return self.stop_all()
+
+    def stop_all(self) -> bool:
+        """Whether the budget is used up, or too many trials have failed."""
+        return self.spent >= self.seconds or self.failures >= FAILED_TRIALS
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Counts a failure."""
+        self.failures += 1
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Adds the experiment's clocks to a result."""
+        result["compute_s"] = self.spent
+        result["elapsed_s"] = time.monotonic() - self._began
+        if time.monotonic() - self._told > TELL_EVERY_S:
+            self._tell(trials)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Reports progress at once."""
+        self._tell(trials)
+
+    def _tell(self, trials: list[Any]) -> None:
+        """Reports progress to the table on the terminal; without one it does nothing."""
+        self._told = time.monotonic()
+        if self._board is None:
+            return
+        try:
+            board = ray.get_actor(self._board)
+        except ValueError:
+            return
+        done = sum(trial.is_finished() for trial in trials)
+        board.tell.remote(self._name, {"spent": self.spent, "trials": done, "best": self._best})
+
+    def get_state(self) -> dict[str, Any]:
+        """For Tune's saved state of the experiment."""
+        return {
+            "used": self._used,
+            "best": self._best,
+            "rows": self.rows,
+            "failures": self.failures,
+            "elapsed_s": time.monotonic() - self._began,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes on from a saved state; the time since it was saved is not counted."""
+        self._used, self._best = state["used"], state["best"]
+        self.rows, self.failures = state["rows"], state["failures"]
+        self._began = time.monotonic() - state["elapsed_s"]
+
+
+def _restored(key: str, seconds: float, board: str | None, name: str, state: Mapping[str, Any]) -> Budget:
+    budget = _here.get(key)
+    if budget is None:
+        budget = Budget(seconds, board, name)
+        budget.set_state(dict(state))
+        budget._id = key
+        _here[key] = budget
+    return budget
