@@ -89,7 +89,7 @@ def test_overrides():
         ("ptb", "small", "lr=nan", "lr is nan; it must be finite"),
         ("ptb", "small", "batch_size=0", "batch_size is 0; it must be at least 1"),
         ("ptb", "small", "population=1", "population is 1; it must be at least 2"),
-        ("ptb", "small", "stn.train_steps=0", "stn.train_steps is 0; it must be at least 1"),
+        ("ptb", "small", "stn.train_steps=0", "stn.train_steps is 0; it must be a number, at least 1"),
         ("ptb", "small", "space=3", "space is 3; it must be a table"),
         ("cifar10", "small", "valid_fraction=2.0", "valid_fraction is 2.0; it must lie between 0 and 1"),
         ("cifar10", "small", "space.cutout_holes.init=1.7", "space.cutout_holes: .* must be whole numbers"),
