@@ -32,7 +32,8 @@ def batch_size(batch: Batch) -> int:
         batch = [batch[key] for key in batch.keys()]  # noqa: SIM118  # BatchEncoding and its like
     if isinstance(batch, Sequence) and not isinstance(batch, str):
         pictures = [part for part in batch if isinstance(part, Tensor) and part.dim() == 3]
-        if isinstance(batch, list) and len(pictures) == len(batch) > 1 and len({p.shape[0] for p in pictures}) == 1:
+        channels = {p.shape[0] for p in pictures}
+        if isinstance(batch, list) and len(pictures) == len(batch) > 1 and channels in ({1}, {3}, {4}):
             return len(batch)
         for part in batch:
             try:
@@ -244,12 +245,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _restore(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
     """Modules may do something when their mode changes (merge weights), so ``train`` is called and not bypassed."""
     mode = modes[module]
-    if all(modes.get(inner, mode) == mode for inner in module.modules()):
+    uniform = all(modes.get(inner, mode) == mode for inner in module.modules())
+    if uniform or type(module).train is not nn.Module.train:
         module.train(mode)
-        return
     module.training = mode
-    for child in module.children():
-        _restore(child, modes)
+    for child in () if uniform else module.children():
+        if any(inner.training != modes.get(inner, inner.training) for inner in child.modules()):
+            _restore(child, modes)
 
 
 @contextmanager
