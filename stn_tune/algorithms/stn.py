@@ -102,6 +102,7 @@ class SelfTuner(Trainer):
         self.valid_draw: Draw = valid_draw or (follow if hyper.tune_scale or hyper.direct else "mean")
         if hyper.direct and self.valid_draw == "mean":
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
+        _warn_of_recompilation(model, self._tuning)
         self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
         self._read: set[str] = set()
         self._checked = False
@@ -214,8 +215,9 @@ class SelfTuner(Trainer):
     @contextmanager
     def evaluation(self) -> Iterator[HyperSample]:
         """Eval mode at the deterministic λ, without gradients: F(λ, ŵ(λ)), the plain model."""
-        with torch.no_grad(), evaluating(self.model):
-            yield self.hyper.mean()
+        sample = self.hyper.mean()
+        with torch.no_grad(), evaluating(self.model), self._tuning.bound(sample):  # rates as tensors: no recompilation
+            yield sample
 
     def metrics(self) -> dict[str, float]:
         """``step``, hp/<name> and scale/<name>, as reported to Tune."""
@@ -487,6 +489,18 @@ def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_opt
         raise ValueError("hyper_optimizer moves σ, which scale_optimizer moves too: build it with [hyper.lam] alone")
     if by_scale is not None and hyper.tune_scale and by_scale != {id(hyper.raw_sigma)}:
         raise ValueError("scale_optimizer must move σ and nothing else: build it with [hyper.raw_sigma]")
+
+
+def _warn_of_recompilation(model: nn.Module, tuning: SelfTuning) -> None:
+    """torch.compile compiles for one value of a number that a module holds, and these change in every step."""
+    compiled = any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
+    numbers = [binding.where for binding in tuning.bindings if binding.is_number(tuning.model)]
+    if compiled and numbers:
+        warnings.warn(
+            f"{', '.join(numbers)}: read as a number, for every value of which torch.compile compiles the model again; "
+            f"use nn.Dropout modules, leave it out of bind, or do not compile",
+            stacklevel=3,
+        )
 
 
 def _checked_tuning(model: nn.Module, hyper: Hyper, optimizers: Sequence[Optimizer]) -> SelfTuning:

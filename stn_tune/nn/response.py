@@ -209,6 +209,13 @@ class SelfTuning(nn.Module):
                 for place in r.places:
                     stack.callback(place.put, r.weight)
                     place.put(value)
+            stack.enter_context(self.bound(sample))
+            yield
+
+    @contextmanager
+    def bound(self, sample: HyperSample) -> Iterator[None]:
+        """The bound dropouts alone hold the values of the sample."""
+        with ExitStack() as stack:
             for binding in self.bindings:
                 stack.enter_context(binding.applied(self._model, sample))
             yield

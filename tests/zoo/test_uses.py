@@ -77,6 +77,7 @@ class TestExported:
             return F.cross_entropy(torch.func.functional_call(model, parameters, (x[None],)), y[None])
 
         each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, y)
+        model.zero_grad()
         F.cross_entropy(model(x), y).backward()
         for name, p in model.named_parameters():
             if p.grad is not None:
@@ -84,31 +85,50 @@ class TestExported:
         assert not any(each[name].any() for name in each if "_stn." in name), "responses act in steps alone"
 
 
+class Counting:
+    """A backend of torch.compile that counts graphs."""
+
+    def __init__(self, backend: str):
+        torch._dynamo.reset()
+        self.backend, self.graphs = torch._dynamo.lookup_backend(backend), 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+        return self.backend(graph, inputs)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_compiled_forward_passes_have_no_graph_break_and_two_graphs_in_all(backend):
-    torch._dynamo.reset()
-    graphs = []
-
-    def counting(graph, inputs):
-        graphs.append(graph)
-        return torch._dynamo.lookup_backend(backend)(graph, inputs)
-
+def test_compiled_steps_have_no_graph_break_and_are_not_compiled_again(backend):
+    counting = Counting(backend)
     tuner = tuned(steps=1)
     plain = copy.deepcopy(tuner.model)
     tuner.model = torch.compile(tuner.model, backend=counting, fullgraph=True)
     x = vectors()[0]
-    with tuner.evaluation():
-        torch.testing.assert_close(tuner.model(x), plain.eval()(x))
-    outside = len(graphs)
-    assert outside == 1
-    lam = tuner.hyper.lam.clone()
-    for _ in range(4):
+    with torch.no_grad():
+        torch.testing.assert_close(tuner.model.eval()(x), plain.eval()(x))
+        tuner.model.train()
+    assert counting.graphs == 1, "outside of steps it is the plain model"
+
+    def one_round():
         tuner.train_step(loss_fn, vectors())
         tuner.valid_step(loss_fn, vectors())
-        with tuner.evaluation():
-            tuner.model(x)
+        return tuner.evaluate(loss_fn, [vectors()])
+
+    one_round()
+    assert counting.graphs == 4, "a graph each for weight steps, hyperparameter steps and evaluation"
+    lam = tuner.hyper.lam.clone()
+    for _ in range(4):
+        one_round()
     assert (tuner.hyper.lam != lam).all()
-    assert len(graphs) <= outside + 2, "one graph for weight steps, one for hyperparameter steps"
+    assert counting.graphs == 4
+
+
+def test_a_rate_that_a_compiled_model_reads_as_a_number_gets_a_warning():
+    case = CASES["gpt tied by F.linear"]
+    hyper = case.hyper()
+    model = torch.compile(stn.self_tune(case.build(), hyper, bind=case.bind), backend="eager")
+    with pytest.warns(UserWarning, match="^dropout: read as a number, for every value of which torch.compile compiles"):
+        stn.SelfTuner(model, hyper, torch.optim.Adam(model.parameters()))
 
 
 def test_a_compiled_model_can_be_given_to_the_tuner():
