@@ -170,7 +170,20 @@ class Trainer(ABC):
         loss = checked_loss(loss_fn(self.model, batch, hp)).mean()
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward([loss])
+        if not loss.requires_grad:
+            raise ValueError(
+                "the training loss has no gradient: it was computed without gradients (torch.no_grad, .item(), "
+                ".detach()), or past the model's parameters"
+            )
+        try:
+            torch.autograd.backward([loss])
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise RuntimeError(
+                "the backward pass needs a part of the graph twice: torch.utils.checkpoint frees it with "
+                "use_reentrant=True (use use_reentrant=False), or a state of an earlier batch was not detached"
+            ) from error
         return loss
 
     def _apply(self, loss: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from torch.optim import Adam, Optimizer
 from stn_tune.errors import ConversionError, UnusedError, unknown
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.lstm import LSTM
-from stn_tune.nn.response import SelfTuning, self_tuning_of
+from stn_tune.nn.response import Responding, SelfTuning, self_tuning_of
 from stn_tune.schedule import History, Schedule
 from stn_tune.training import (
     Batch,
@@ -104,6 +105,8 @@ class SelfTuner(Trainer):
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
         _warn_of_recompilation(model, self._tuning)
         self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
+        self._moved: set[int] = set()
+        self._check_moved(self._tuning.responding())
         self._read: set[str] = set()
         self._checked = False
         self._sample: HyperSample | None = None
@@ -114,19 +117,24 @@ class SelfTuner(Trainer):
     def training(self, batch: Batch) -> Iterator[HyperSample]:
         """λ+ε in force for a forward pass on a training batch, its backward pass and its recomputation."""
         self._require_training()
+        self._tuning.check_idle()
+        responding = self._tuning.responding()
+        self._check_moved(responding)
         sample = self._drawn(self.draw, batch, differentiable=False)
-        with self._tuning.applied(sample):
+        with self._tuning.applied(sample, responding), _numbers_explained(sample):
             yield sample
         self._read |= sample.read
 
     @contextmanager
     def tuning(self, batch: Batch) -> Iterator[HyperSample]:
         """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards."""
+        self._tuning.check_idle()
+        responding = self._tuning.responding()
         with evaluating(self.model), frozen(self.model), self._differentiable():
             sample = self._drawn(self.valid_draw, batch, differentiable=True)
             self._sample = sample
             try:
-                with self._tuning.applied(sample):
+                with self._tuning.applied(sample, responding), _numbers_explained(sample):
                     yield sample
             finally:
                 self._sample = None
@@ -260,7 +268,7 @@ class SelfTuner(Trainer):
 
     def _reorder(self, order: list[int]) -> None:
         """The saved space has the same names in another order: so have the optimizers' entries for them."""
-        tensors = [self.hyper.lam, self.hyper.raw_sigma, *(r.response.V for r in self._tuning.responding())]
+        tensors: list[Any] = [self.hyper.lam, self.hyper.raw_sigma, *(r.V for r in self._tuning.responses.values())]
         for optimizer in (*self.optimizers, self.hyper_optimizer, self.scale_optimizer):
             for tensor in tensors:
                 for key, value in optimizer.state.get(tensor, {}).items():
@@ -277,6 +285,17 @@ class SelfTuner(Trainer):
         self._history.record(self.weight_steps, self.hyper.lam, self.hyper.sigma)
         if self.hyper.lam.is_cpu:
             self._tuning.settle()
+
+    def _check_moved(self, responding: Sequence[Responding]) -> None:
+        """A module that was replaced after the optimizer was built would not be trained."""
+        if not {id(r.weight) for r in responding} <= self._moved:
+            self._moved = moved_by(*self.optimizers)
+            for r in responding:
+                if id(r.weight) not in self._moved:
+                    raise ValueError(
+                        f"the optimizer does not move {r.path}, which responds: build the optimizer after self_tune and "
+                        f"after the last change of the model, or freeze or exclude the parameter before self_tune"
+                    )
 
     def _check_responses(self) -> None:
         """In the first step: a response without a gradient, whose parameter has one, was read past its module."""
@@ -334,6 +353,25 @@ class SelfTuner(Trainer):
         except BaseException:
             self.hyper.lam.grad = self.hyper.raw_sigma.grad = None
             raise
+
+
+NO_NUMBER = re.compile("more than one value is ambiguous|converted to (a )?(Python )?[sS]calar|must be .*, not Tensor")
+"""What torch says of a tensor that should be a number."""
+
+
+@contextmanager
+def _numbers_explained(sample: HyperSample) -> Iterator[None]:
+    """With one draw per example, a hyperparameter that is used as a number gets an error that says what to do."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        each = [n for n in sorted(sample.read) if getattr(dict.__getitem__(sample, n), "ndim", 0)]
+        if each and NO_NUMBER.search(str(error)):
+            raise ValueError(
+                f"{', '.join(each)}: with draw='example' a tensor, one value per example, where one number is needed "
+                f"({error}): name it in Hyper(per_batch=[...]), or use draw='batch'"
+            ) from error
+        raise
 
 
 def _next(valid: Iterator[Batch]) -> Batch:

@@ -75,11 +75,11 @@ class Binding:
         own = module.__dict__
         before = own[self.attribute]
         compute = FORWARDS.get(type(module))
-        replaced = compute is not None and "forward" not in own
         if compute is None and isinstance(value, Tensor):
             value = self._number(value)
         shared = value.mean() if isinstance(value, Tensor) and value.dim() else value
-        if replaced:  # always the same object: compiled code is valid for one
+        replaced = compute is not None and "forward" not in own
+        if compute is not None and replaced:  # always the same object: compiled code is valid for one
             self._rate = value
             self._installed = own["forward"] = self._installed or partial(self._forward, module, compute)
         watched = None if self.used or torch.compiler.is_compiling() else _Watched(module._buffers, self, shared)

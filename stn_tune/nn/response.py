@@ -149,6 +149,7 @@ class SelfTuning(nn.Module):
         object.__setattr__(self, "_model", model)  # no submodule: the model holds this one
         self._applied = False
         self._register_load_state_dict_pre_hook(_reorder, with_module=True)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_settle)  # type: ignore[no-untyped-call]
 
     _model: nn.Module
 
@@ -162,7 +163,7 @@ class SelfTuning(nn.Module):
         return inputs[0] if len(inputs) == 1 else inputs
 
     def responding(self) -> list[Responding]:
-        """Every responding parameter as the model holds it now; raises where one was replaced."""
+        """Every responding parameter as the model holds it now, but not what is frozen; raises where one was replaced."""
         result = []
         for path, places in self.places.items():
             response = cast(Response, self.responses[path.replace(".", "/")])
@@ -179,17 +180,22 @@ class SelfTuning(nn.Module):
                     raise ConversionError(
                         f"{name} is no longer tied to {path}: tie parameters before self_tune, or untie them before it"
                     )
-            result.append(Responding(path, weight, response, tuple(found)))
+            if weight.requires_grad:
+                result.append(Responding(path, weight, response, tuple(found)))
         return result
 
+    def check_idle(self) -> None:
+        """Raises within a step."""
+        if self._applied:
+            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
+
     @contextmanager
-    def applied(self, sample: HyperSample) -> Iterator[None]:
+    def applied(self, sample: HyperSample, responding: list[Responding] | None = None) -> Iterator[None]:
         """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers."""
         from stn_tune.nn.per_example import Draws, form_of
 
-        if self._applied:
-            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
-        responding = self.responding()
+        self.check_idle()
+        responding = self.responding() if responding is None else responding
         per_example = sample.delta.dim() == 2
         shared = sample.delta.mean(0) if per_example else sample.delta
         own = form_of(self, responding) if per_example else {}
@@ -243,6 +249,11 @@ def _reorder(tuning: SelfTuning, state_dict: dict[str, Any], prefix: str, *_: An
     if order != sorted(order):
         for key in [k for k in state_dict if k.startswith(f"{prefix}responses.") and k.endswith(".V")]:
             state_dict[key] = state_dict[key][:, order]
+
+
+def _settle(tuning: SelfTuning, _: Any) -> None:
+    """Bound dropouts follow a λ that was loaded."""
+    tuning.settle()
 
 
 def _locate(model: nn.Module, path: str) -> tuple[nn.Module, str]:

@@ -60,7 +60,14 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         held = task if isinstance(task, Task) else staticmethod(task)
         return type(f"{cls.__name__}_{name}", (cls,), {"task": held, "__module__": cls.__module__, **attributes})
 
-    def setup(self, config: dict[str, Any]) -> None:
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        """Builds task, model and trainer; what ``tune.with_parameters`` adds is given to the task's constructor."""
+        if parameters and isinstance(self.task, Task):
+            raise TypeError(
+                f"tune.with_parameters gives {', '.join(parameters)} to the constructor of the task: pass the class "
+                f"{type(self.task).__name__} to of(...), and not an object"
+            )
+        self._task_parameters = parameters
         self._build(config, process_age() if self._trial_info is not None else 0.0)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -74,7 +81,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         self._device = self._assigned_device()
         seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
         rng.seed_all(seed)
-        self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task()
+        self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task(**self._task_parameters)
         self._loaders = self._task.loaders(config)
         model = self._task.model(config).to(self._device)
         self._trainer = self._make_trainer(model, config)
