@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from stn_tune import nn as nn
     from stn_tune.algorithms.stn import SelfTuner as SelfTuner
     from stn_tune.algorithms.stn import STNOptions as STNOptions
+    from stn_tune.check import Findings as Findings
+    from stn_tune.check import check as check
     from stn_tune.domains import positive as positive
     from stn_tune.domains import real as real
     from stn_tune.errors import CheckpointError as CheckpointError
@@ -43,6 +45,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "algorithms.stn": ("STNOptions", "SelfTuner"),
+    "check": ("Findings", "check"),
     "domains": ("positive", "real"),
     "errors": (
         "CheckpointError",

@@ -252,11 +252,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(model, modes)
+        restore_modes(model, modes)
 
 
-def _restore(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
-    """Modules may do something when their mode changes (merge weights), so ``train`` is called and not bypassed."""
+def restore_modes(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
+    """Puts back every module's mode. Some do something when it changes (merge weights), so ``train`` is called."""
     mode = modes[module]
     uniform = all(modes.get(inner, mode) == mode for inner in module.modules())
     if uniform or type(module).train is not nn.Module.train:
@@ -264,7 +264,7 @@ def _restore(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
     module.training = mode
     for child in () if uniform else module.children():
         if any(inner.training != modes.get(inner, inner.training) for inner in child.modules()):
-            _restore(child, modes)
+            restore_modes(child, modes)
 
 
 @contextmanager

@@ -293,8 +293,8 @@ class SelfTuner(Trainer):
             for r in responding:
                 if id(r.weight) not in self._moved:
                     raise ValueError(
-                        f"the optimizer does not move {r.path}, which responds: build the optimizer after self_tune and "
-                        f"after the last change of the model, or freeze or exclude the parameter before self_tune"
+                        f"the optimizer does not move {r.path}, which responds: build the optimizer after self_tune "
+                        f"and after the last change of the model, or freeze or exclude the parameter before self_tune"
                     )
 
     def _check_responses(self) -> None:

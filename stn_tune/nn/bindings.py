@@ -96,7 +96,7 @@ class Binding:
             own[self.attribute] = before
             if replaced:
                 own.pop("forward", None)
-        if self.used:
+        if self.used and module.training:
             sample.read.add(self.name)
 
     def _number(self, value: Tensor) -> float:

@@ -163,7 +163,7 @@ class SelfTuning(nn.Module):
         return inputs[0] if len(inputs) == 1 else inputs
 
     def responding(self) -> list[Responding]:
-        """Every responding parameter as the model holds it now, but not what is frozen; raises where one was replaced."""
+        """Every responding parameter that is not frozen, as the model holds it now; raises where one was replaced."""
         result = []
         for path, places in self.places.items():
             response = cast(Response, self.responses[path.replace(".", "/")])

@@ -104,7 +104,7 @@ def cnn() -> nn.Module:
 
 
 class GPT(nn.Module):
-    """As nanoGPT: learned positions, fused attention that reads its dropout as a number, a head tied in one of two ways."""
+    """As nanoGPT: learned positions, fused attention that reads its dropout as a number, a tied head."""
 
     def __init__(self, tied_by_attribute: bool):
         super().__init__()
@@ -467,7 +467,7 @@ CASES: dict[str, Case] = {
     "linears tied to each other": Case(TiedLinears, vectors),
     "bare parameters": Case(Bare, vectors),
     "subclass of Linear": Case(lambda: headed(Scaled(WIDTH, CLASSES)), vectors),
-    "cosine head": Case(lambda: headed(Cosine(WIDTH, CLASSES)), vectors),
+    "cosine head": Case(lambda: headed(Cosine(WIDTH, CLASSES, bias=False)), vectors),
     "spectral_norm and weight_norm hooks": Case(hook_norms, vectors),
     "parametrizations": Case(parametrized, vectors),
     "pruned": Case(pruned, vectors),
@@ -482,7 +482,7 @@ CASES: dict[str, Case] = {
     "mixture of experts": Case(Experts, vectors, bind={"drop": "rate"}),
     "time-major": Case(TimeMajor, time_major, bind={"drop": "rate"}),
     "wrapped": Case(lambda: Wrapper(mlp()), vectors, bind={"module.2": "rate"}),
-    "gpt2": Case(gpt2, word_labels, logits, bind={"*.attn_dropout": "rate", "*.resid_dropout": "rate"}, needs="transformers"),
+    "gpt2": Case(gpt2, word_labels, logits, bind={"*.h.*_dropout": "rate"}, needs="transformers"),
     "bert": Case(bert, class_labels, logits, bind={"*.dropout": "rate"}, needs="transformers"),
     "distilbert": Case(distilbert, class_labels, logits, bind={"dropout": "rate"}, needs="transformers"),
     "t5": Case(t5, word_labels, logits, bind={"*.dropout": "rate"}, needs="transformers"),

@@ -16,7 +16,6 @@ import stn_tune as stn
 from stn_tune.nn.response import self_tuning_of
 from tests.zoo.models import CASES, Case
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
 
 
