@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from stn_tune import nn as nn
     from stn_tune.algorithms.stn import SelfTuner as SelfTuner
     from stn_tune.algorithms.stn import STNOptions as STNOptions
-    from stn_tune.check import Findings as Findings
-    from stn_tune.check import check as check
     from stn_tune.domains import positive as positive
     from stn_tune.domains import real as real
+    from stn_tune.dry_run import Findings as Findings
+    from stn_tune.dry_run import check as check
     from stn_tune.errors import CheckpointError as CheckpointError
     from stn_tune.errors import ConversionError as ConversionError
     from stn_tune.errors import NonFiniteError as NonFiniteError
@@ -45,8 +45,8 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "algorithms.stn": ("STNOptions", "SelfTuner"),
-    "check": ("Findings", "check"),
     "domains": ("positive", "real"),
+    "dry_run": ("Findings", "check"),
     "errors": (
         "CheckpointError",
         "ConversionError",

@@ -172,15 +172,24 @@ def resolve(model: nn.Module, bind: Mapping[str, str]) -> tuple[list[Binding], d
             if isinstance(module, Reader) and len(module.reads) == 1:
                 named[path], found = name, True
             elif attribute is not None:
-                bindings[path] = Binding(path, attribute, name)
+                own = Binding(path, attribute, name)
+                bindings[own.where] = own
                 found = True
-        owner, _, attribute = pattern.rpartition(".")
-        if not matched and owner in modules and _is_rate(modules[owner], attribute):
-            bindings[pattern] = Binding(owner, attribute, name)
+        for own in _matching_attributes(modules, pattern, name):
+            bindings[own.where] = own
             found = True
         if not found:
             raise ConversionError(_nothing_to_bind(pattern, matched, modules))
     return list(bindings.values()), named
+
+
+def _matching_attributes(modules: Mapping[str, nn.Module], pattern: str, name: str) -> list[Binding]:
+    """Attributes that hold a rate: the one whose path is given, or all that are called a dropout and match a glob."""
+    owner, _, attribute = pattern.rpartition(".")
+    if owner in modules and _is_rate(modules[owner], attribute):
+        return [Binding(owner, attribute, name)]
+    called = [Binding(path, key, name) for path, m in modules.items() for key in m.__dict__ if "drop" in key]
+    return [b for b in called if fnmatchcase(b.where, pattern) and _is_rate(modules[b.path], b.attribute)]
 
 
 def _is_rate(module: nn.Module, attribute: str) -> bool:

@@ -80,12 +80,12 @@ def describe(model: nn.Module) -> str:
         raise ConversionError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
     parameters = _parameter_rows(tuning)
     lines = [*_head(tuning), "", *_table(("parameter", "shape", "response"), parameters)]
-    if any(MEAN_DRAW in response for _, _, response in parameters):
-        lines.append(f"({MEAN_DRAW}: no per-example form, so with draw='example' the mean of the draws)")
+    if any(response.startswith(f"responds{MEAN_DRAW}") for _, _, response in parameters):
+        lines.append(f"{MEAN_DRAW} has no per-example form: with draw='example' it gets the mean of the draws")
     return "\n".join([*lines, "", *_table(("hyperparameter", "value", "read by"), _hyperparameter_rows(tuning))])
 
 
-MEAN_DRAW = "one draw per batch"
+MEAN_DRAW = "*"
 
 
 def _head(tuning: SelfTuning) -> list[str]:
@@ -119,7 +119,7 @@ def _response(tuning: SelfTuning, path: str, parameter: nn.Parameter) -> str:
         return "plain: frozen after self_tune"
     ties = "".join(f", tied to {place}" for place in tuning.places[path] if place != path)
     owner = tuning.model.get_submodule(path.rpartition(".")[0])
-    return f"responds{ties}" if has_form(owner) else f"responds{ties}, {MEAN_DRAW}"
+    return f"responds{'' if has_form(owner) else MEAN_DRAW}{ties}"
 
 
 def _hyperparameter_rows(tuning: SelfTuning) -> list[tuple[str, str, str]]:

@@ -223,3 +223,10 @@ def test_draws_per_example_in_models_of_many_kinds(name):
         assert "name 'rate' in per_batch" in str(found)
     else:
         assert not found, str(found)
+
+
+def test_the_name_is_the_function_whatever_was_imported_before():
+    import importlib
+
+    importlib.import_module(stn.Findings.__module__)
+    assert callable(stn.check)
