@@ -306,6 +306,7 @@ class SelfTuner(Trainer):
                 raise ConversionError(
                     f"{r.path} was read past its module (kept in a list, or under another name), where it does not "
                     f"respond: read it from its module in forward, or exclude=[{r.path!r}]"
+                    + ("; or use draw='batch', as its module was not called" if self.draw == "example" else "")
                 )
         self._checked = True
 

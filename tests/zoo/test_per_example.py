@@ -84,7 +84,7 @@ def test_equals_materialised_weights_and_their_gradients(name):
     wanted = [sample.lam, *(t for r in responding for t in (r.weight, r.response.U, r.response.V))]
     with tuning.applied(sample):
         found = output(model, x)
-        gradients = torch.autograd.grad(found.square().sum(), wanted)
+        gradients = torch.autograd.grad(found.square().sum(), wanted, retain_graph=True)
     shared = {r.path for r in responding if not has_form(_owner(model, r))}
     rows = []
     for i in range(BATCH):
