@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -84,6 +85,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task(**self._task_parameters)
         self._loaders = self._task.loaders(config)
         model = self._task.model(config).to(self._device)
+        self._initial: dict[str, Any] = {}
         self._trainer = self._make_trainer(model, config)
         self._groups = group_settings(self._trainer.optimizer)
         self._scheduler = self._task.scheduler(self._trainer.optimizer, config)
@@ -193,6 +195,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "val_losses": self._val_losses,
             "best": self._best,
             "groups": self._groups,
+            "initial": self._initial,
             "trial": self.trial_id,
             "clock": self._clock.now(),
         }
@@ -209,10 +212,21 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._scheduler.load_state_dict(state["scheduler"])
         self._val_losses, self._best = list(state["val_losses"]), dict(state["best"])
         self._trainer.load_state_dict(state["trainer"])
+        self._warn_of_new_values(state.get("initial", self._initial))
         apply_new_settings(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
         self._clock.count("setup_s", start)
+
+    def _warn_of_new_values(self, saved: Mapping[str, Any]) -> None:
+        """A scheduler such as PBT may change a name that is tuned online; its value comes from the checkpoint."""
+        changed = [f"{name}={value}" for name, value in self._initial.items() if saved.get(name, value) != value]
+        if changed:
+            warnings.warn(
+                f"{', '.join(changed)} of the config has no effect: it is tuned online, and goes on from the value in "
+                f"the checkpoint; leave it out of what the scheduler changes",
+                stacklevel=2,
+            )
 
 
 class FixedTrainable(TaskTrainable):
@@ -301,6 +315,7 @@ class STNTrainable(TaskTrainable):
         options = options_of(config, self.options)
         self._warmup = options.warmup
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
+        self._initial = {name: value for name, value in values_of(config).items() if name in hyper.index}
         model = self._task.convert(model, hyper)
         optimizer = self._task.optimizer(model, config)
         return options.tuner(model, hyper, optimizer, self._task.clip, self._task.batch_size)

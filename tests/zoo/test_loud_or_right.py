@@ -341,6 +341,20 @@ class TestSilentlyWrong:
         assert not {id(tuner.hyper.lam), id(tuner.hyper.raw_sigma)} & {id(p) for p in tuner.model.parameters()}
         assert tuner.model.state_dict()["_stn.hyper.lam/decay"] == tuner.hyper.lam[0]
 
+    def test_a_scheduler_that_changes_an_online_name_is_told_that_it_has_no_effect(self, tmp_path):
+        """As PBT does: the checkpoint of one trial, and another config."""
+        from tests.digits_task import CONFIG, ONLINE, Digits
+
+        trainable = stn.STNTrainable.of(Digits, space=ONLINE)
+        donor = trainable(dict(CONFIG))
+        donor.save_checkpoint(str(tmp_path))
+        same = trainable({**CONFIG, "lr": 0.01})
+        same.load_checkpoint(str(tmp_path))
+        changed = trainable({**CONFIG, "dropout": 0.4})
+        with pytest.warns(UserWarning, match=r"^dropout=0.4 of the config has no effect: it is tuned online"):
+            changed.load_checkpoint(str(tmp_path))
+        assert changed._trainer.hyper.values_now() == donor._trainer.hyper.values_now()
+
 
 class TestCrashed:
     def test_parameters_are_given_to_a_task_class(self):
