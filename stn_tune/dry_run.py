@@ -168,11 +168,25 @@ class _DryRun:
                 "return one loss per example"
             )
             return
+        self._past_their_layers(batch, 3 * noise[0], size)
         change = (after - before).abs().reshape(size, -1).amax(1)
         if change[2:].max() > 1e-3 * change[:2].max() and change[2:].max() > 1e-6:
             self.findings.append(
                 "draws per example: the draw of one example changes what others compute, so rows of a layer belong to "
                 "other examples than it seems; say which with batch_dim or fold, or use draw='batch'"
+            )
+
+    def _past_their_layers(self, batch: Batch, noise: Tensor, size: int) -> None:
+        """One draw for all must compute the same as that draw for each, unless a weight is read past its layer."""
+        none, shared, each = (
+            self._per_example(batch, n, size) for n in (torch.zeros_like(noise), noise, noise.expand(size, -1))
+        )
+        if none is None or shared is None or each is None:
+            return
+        if (shared - each).abs().max() > 0.05 * (shared - none).abs().max() + 1e-6:
+            self.findings.append(
+                "draws per example: a weight is read past its layer, as in F.linear(h, embedding.weight), where it "
+                "does not respond; exclude it, or use draw='batch'"
             )
 
     def _per_example(self, batch: Batch, noise: Tensor, size: int) -> Tensor | None:

@@ -202,6 +202,17 @@ def test_rows_that_leak_between_examples(reduction):
     assert not stn.check(told, hyper, loss, batch), "with shared draws there is nothing to leak"
 
 
+@pytest.mark.parametrize("name", ["gpt tied by F.linear", "gpt tied by attribute"])
+def test_a_responding_embedding_that_is_also_read_as_a_matrix(name):
+    """With one draw per example its layer responds, and F.linear(h, embedding.weight) does not."""
+    case = CASES[name]
+    hyper = stn.Hyper({"decay": tune.loguniform(1e-5, 1)})
+    model = stn.self_tune(case.build(), hyper, include=["tok"], exclude=["offset", "pos"])
+    found = stn.check(model, hyper, case.loss, case.batch(), draw="example")
+    assert ("a weight is read past its layer" in str(found)) == (name == "gpt tied by F.linear"), str(found)
+    assert not stn.check(model, hyper, case.loss, case.batch())
+
+
 def test_what_cannot_be_checked_is_said():
     case = CASES["mlp"]
     model, hyper = tuned(case)
