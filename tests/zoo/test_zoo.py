@@ -62,8 +62,9 @@ def test_it_trains_and_stays_the_plain_model_at_lambda(case):
     for name, p in model.named_parameters():
         if p.requires_grad and p.numel():
             assert p.isfinite().all()
-        if not p.requires_grad and "merged" not in str(case):
-            assert torch.allclose(p, start[name], atol=1e-6), f"{name} is frozen"
+        if not p.requires_grad:  # adding an update and taking it off again, as loralib does, rounds
+            merges = any(getattr(m, "merge", False) for m in model.modules())
+            assert torch.allclose(p, start[name], rtol=0, atol=1e-6 if merges else 0), f"{name} is frozen"
     batch = case.batch()
     expected = predicted(case, model, batch)
     assert same(predicted(case, plain_of(case, stn.plain_state_dict(model)), batch), expected)
