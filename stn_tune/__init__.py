@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from stn_tune.algorithms.stn import STNOptions as STNOptions
     from stn_tune.domains import positive as positive
     from stn_tune.domains import real as real
+    from stn_tune.dry_run import Findings as Findings
+    from stn_tune.dry_run import check as check
     from stn_tune.errors import CheckpointError as CheckpointError
     from stn_tune.errors import ConversionError as ConversionError
     from stn_tune.errors import NonFiniteError as NonFiniteError
@@ -44,6 +46,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "algorithms.stn": ("STNOptions", "SelfTuner"),
     "domains": ("positive", "real"),
+    "dry_run": ("Findings", "check"),
     "errors": (
         "CheckpointError",
         "ConversionError",

@@ -21,6 +21,12 @@ Value = float | Tensor
 SMALLEST_SCALE, LARGEST_SCALE = 1e-3, 5.0
 """σ stays between these (or where it started): beyond, all draws are the same, or all saturate."""
 
+_CONSTANTS = (
+    *("_lowest", "_highest", "_raw_lowest", "_raw_highest"),
+    *("_lower", "_width", "_columns", "_per_batch_mask", "_direct_mask"),
+)
+"""Tensors of a ``Hyper`` that never change. They are no buffers: averages over buffers would blur them."""
+
 
 class Source(Protocol):
     """Where a model's regularisers find the value of the hyperparameter they are named after."""
@@ -158,17 +164,15 @@ class Hyper(nn.Module):
             "_raw_lowest": [_inverse_softplus(min(SMALLEST_SCALE, s)) for s in sigma],
             "_raw_highest": [_inverse_softplus(max(LARGEST_SCALE, s)) for s in sigma],
         }.items():
-            self.register_buffer(name, torch.tensor(bound), persistent=False)
+            setattr(self, name, torch.tensor(bound))
         kinds = {name: self.space.transform(name) for name in names}
         self._uniform = [name for name, t in kinds.items() if isinstance(t, Bounded) and t.kind == "uniform"]
         bounds = [kinds[name].ends for name in self._uniform]
-        self.register_buffer("_lower", torch.tensor([float(low) for low, _ in bounds]), persistent=False)
-        self.register_buffer("_width", torch.tensor([float(high - low) for low, high in bounds]), persistent=False)
-        columns = torch.tensor([self.index[name] for name in self._uniform], dtype=torch.long)
-        self.register_buffer("_columns", columns, persistent=False)
-        for kind in ("per_batch", "direct"):
-            mask = torch.tensor([name in getattr(self, kind) for name in names])
-            self.register_buffer(f"_{kind}_mask", mask, persistent=False)
+        self._lower = torch.tensor([float(low) for low, _ in bounds])
+        self._width = torch.tensor([float(high - low) for low, high in bounds])
+        self._columns = torch.tensor([self.index[name] for name in self._uniform], dtype=torch.long)
+        self._per_batch_mask = torch.tensor([name in self.per_batch for name in names])
+        self._direct_mask = torch.tensor([name in self.direct for name in names])
         self._active: HyperSample | None = None
 
     def _names(self, option: str, given: Sequence[str]) -> frozenset[str]:
@@ -306,11 +310,11 @@ class Hyper(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Hyper:
         """Moves in place, so that optimizers of λ and σ stay valid; half precision is not for λ."""
-        for buffer in self._buffers.values():
-            assert buffer is not None
-            moved = fn(buffer)
+        for tensor in [*self._buffers.values(), *(getattr(self, name) for name in _CONSTANTS)]:
+            assert tensor is not None
+            moved = fn(tensor)
             narrow = moved.is_floating_point() and moved.dtype not in (torch.float32, torch.float64)
-            buffer.data = buffer.data.to(moved.device) if narrow else moved
+            tensor.data = tensor.data.to(moved.device) if narrow else moved
         return self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

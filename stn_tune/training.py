@@ -32,7 +32,8 @@ def batch_size(batch: Batch) -> int:
         batch = [batch[key] for key in batch.keys()]  # noqa: SIM118  # BatchEncoding and its like
     if isinstance(batch, Sequence) and not isinstance(batch, str):
         pictures = [part for part in batch if isinstance(part, Tensor) and part.dim() == 3]
-        if isinstance(batch, list) and len(pictures) == len(batch) > 1 and len({p.shape[0] for p in pictures}) == 1:
+        channels = {p.shape[0] for p in pictures}
+        if isinstance(batch, list) and len(pictures) == len(batch) > 1 and channels in ({1}, {3}, {4}):
             return len(batch)
         for part in batch:
             try:
@@ -169,7 +170,20 @@ class Trainer(ABC):
         loss = checked_loss(loss_fn(self.model, batch, hp)).mean()
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward([loss])
+        if not loss.requires_grad:
+            raise ValueError(
+                "the training loss has no gradient: it was computed without gradients (torch.no_grad, .item(), "
+                ".detach()), or past the model's parameters"
+            )
+        try:
+            torch.autograd.backward([loss])
+        except RuntimeError as error:
+            if "backward through the graph a second time" not in str(error):
+                raise
+            raise RuntimeError(
+                "the backward pass needs a part of the graph twice: torch.utils.checkpoint frees it with "
+                "use_reentrant=True (use use_reentrant=False), or a state of an earlier batch was not detached"
+            ) from error
         return loss
 
     def _apply(self, loss: Tensor) -> None:
@@ -238,18 +252,19 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(model, modes)
+        restore_modes(model, modes)
 
 
-def _restore(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
-    """Modules may do something when their mode changes (merge weights), so ``train`` is called and not bypassed."""
+def restore_modes(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
+    """Puts back every module's mode. Some do something when it changes (merge weights), so ``train`` is called."""
     mode = modes[module]
-    if all(modes.get(inner, mode) == mode for inner in module.modules()):
+    uniform = all(modes.get(inner, mode) == mode for inner in module.modules())
+    if uniform or type(module).train is not nn.Module.train:
         module.train(mode)
-        return
     module.training = mode
-    for child in module.children():
-        _restore(child, modes)
+    for child in () if uniform else module.children():
+        if any(inner.training != modes.get(inner, inner.training) for inner in child.modules()):
+            restore_modes(child, modes)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ LAYERS = [
     {"nn", "augment"},
     {"schedule", "training", "stream", "task"},
     {"algorithms"},
-    {"raytune", "integrations", "check", "testing"},
+    {"raytune", "integrations", "dry_run", "testing"},
 ]
 """From the leaves on: a module imports from its own layer and from those above it in this list."""
 

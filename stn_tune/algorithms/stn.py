@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from torch.optim import Adam, Optimizer
 from stn_tune.errors import ConversionError, UnusedError, unknown
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.lstm import LSTM
-from stn_tune.nn.response import SelfTuning, self_tuning_of
+from stn_tune.nn.response import Responding, SelfTuning, self_tuning_of
 from stn_tune.schedule import History, Schedule
 from stn_tune.training import (
     Batch,
@@ -102,7 +103,10 @@ class SelfTuner(Trainer):
         self.valid_draw: Draw = valid_draw or (follow if hyper.tune_scale or hyper.direct else "mean")
         if hyper.direct and self.valid_draw == "mean":
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
+        _warn_of_recompilation(model, self._tuning)
         self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
+        self._moved: set[int] = set()
+        self._check_moved(self._tuning.responding())
         self._read: set[str] = set()
         self._checked = False
         self._sample: HyperSample | None = None
@@ -113,20 +117,24 @@ class SelfTuner(Trainer):
     def training(self, batch: Batch) -> Iterator[HyperSample]:
         """λ+ε in force for a forward pass on a training batch, its backward pass and its recomputation."""
         self._require_training()
+        self._tuning.check_idle()
+        responding = self._tuning.responding()
+        self._check_moved(responding)
         sample = self._drawn(self.draw, batch, differentiable=False)
-        with self._tuning.applied(sample):
+        with self._tuning.applied(sample, responding), _numbers_explained(sample):
             yield sample
         self._read |= sample.read
 
     @contextmanager
     def tuning(self, batch: Batch) -> Iterator[HyperSample]:
         """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards."""
-        self._tuning.require_outside()
+        self._tuning.check_idle()
+        responding = self._tuning.responding()
         with evaluating(self.model), frozen(self.model), self._differentiable():
             sample = self._drawn(self.valid_draw, batch, differentiable=True)
             self._sample = sample
             try:
-                with self._tuning.applied(sample):
+                with self._tuning.applied(sample, responding), _numbers_explained(sample):
                     yield sample
             finally:
                 self._sample = None
@@ -215,8 +223,9 @@ class SelfTuner(Trainer):
     @contextmanager
     def evaluation(self) -> Iterator[HyperSample]:
         """Eval mode at the deterministic λ, without gradients: F(λ, ŵ(λ)), the plain model."""
-        with torch.no_grad(), evaluating(self.model):
-            yield self.hyper.mean()
+        sample = self.hyper.mean()
+        with torch.no_grad(), evaluating(self.model), self._tuning.bound(sample):  # rates as tensors: no recompilation
+            yield sample
 
     def metrics(self) -> dict[str, float]:
         """``step``, hp/<name> and scale/<name>, as reported to Tune."""
@@ -259,7 +268,7 @@ class SelfTuner(Trainer):
 
     def _reorder(self, order: list[int]) -> None:
         """The saved space has the same names in another order: so have the optimizers' entries for them."""
-        tensors = [self.hyper.lam, self.hyper.raw_sigma, *(r.response.V for r in self._tuning.responding())]
+        tensors: list[Any] = [self.hyper.lam, self.hyper.raw_sigma, *(r.V for r in self._tuning.responses.values())]
         for optimizer in (*self.optimizers, self.hyper_optimizer, self.scale_optimizer):
             for tensor in tensors:
                 for key, value in optimizer.state.get(tensor, {}).items():
@@ -277,6 +286,17 @@ class SelfTuner(Trainer):
         if self.hyper.lam.is_cpu:
             self._tuning.settle()
 
+    def _check_moved(self, responding: Sequence[Responding]) -> None:
+        """A module that was replaced after the optimizer was built would not be trained."""
+        if not {id(r.weight) for r in responding} <= self._moved:
+            self._moved = moved_by(*self.optimizers)
+            for r in responding:
+                if id(r.weight) not in self._moved:
+                    raise ValueError(
+                        f"the optimizer does not move {r.path}, which responds: build the optimizer after self_tune "
+                        f"and after the last change of the model, or freeze or exclude the parameter before self_tune"
+                    )
+
     def _check_responses(self) -> None:
         """In the first step: a response without a gradient, whose parameter has one, was read past its module."""
         if self._checked:
@@ -286,6 +306,7 @@ class SelfTuner(Trainer):
                 raise ConversionError(
                     f"{r.path} was read past its module (kept in a list, or under another name), where it does not "
                     f"respond: read it from its module in forward, or exclude=[{r.path!r}]"
+                    + ("; or use draw='batch', as its module was not called" if self.draw == "example" else "")
                 )
         self._checked = True
 
@@ -333,6 +354,25 @@ class SelfTuner(Trainer):
         except BaseException:
             self.hyper.lam.grad = self.hyper.raw_sigma.grad = None
             raise
+
+
+NO_NUMBER = re.compile("more than one value is ambiguous|converted to (a )?(Python )?[sS]calar|must be .*, not Tensor")
+"""What torch says of a tensor that should be a number."""
+
+
+@contextmanager
+def _numbers_explained(sample: HyperSample) -> Iterator[None]:
+    """With one draw per example, a hyperparameter that is used as a number gets an error that says what to do."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        each = [n for n in sorted(sample.read) if getattr(dict.__getitem__(sample, n), "ndim", 0)]
+        if each and NO_NUMBER.search(str(error)):
+            raise ValueError(
+                f"{', '.join(each)}: with draw='example' a tensor, one value per example, where one number is needed "
+                f"({error}): name it in Hyper(per_batch=[...]), or use draw='batch'"
+            ) from error
+        raise
 
 
 def _next(valid: Iterator[Batch]) -> Batch:
@@ -488,6 +528,18 @@ def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_opt
         raise ValueError("hyper_optimizer moves σ, which scale_optimizer moves too: build it with [hyper.lam] alone")
     if by_scale is not None and hyper.tune_scale and by_scale != {id(hyper.raw_sigma)}:
         raise ValueError("scale_optimizer must move σ and nothing else: build it with [hyper.raw_sigma]")
+
+
+def _warn_of_recompilation(model: nn.Module, tuning: SelfTuning) -> None:
+    """torch.compile compiles for one value of a number that a module holds, and these change in every step."""
+    compiled = any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
+    numbers = [binding.where for binding in tuning.bindings if binding.is_number(tuning.model)]
+    if compiled and numbers:
+        warnings.warn(
+            f"{', '.join(numbers)}: read as a number, for every value of which torch.compile compiles the model again; "
+            f"use nn.Dropout modules, leave it out of bind, or do not compile",
+            stacklevel=3,
+        )
 
 
 def _checked_tuning(model: nn.Module, hyper: Hyper, optimizers: Sequence[Optimizer]) -> SelfTuning:

@@ -176,12 +176,11 @@ def plan(model: nn.Module, match: _Patterns) -> dict[str, str]:
         elif asked:
             reasons[path] = RESPONDS
         elif any(isinstance(owner, EMBEDDINGS) for owner in kinds):
-            tied = "tied to an embedding" if len(paths) > 1 else "an embedding"
-            reasons[path] = tied
+            reasons[path] = "tied embedding" if len(paths) > 1 else "embedding"
         elif any(_is_norm(owner) for owner in kinds):
-            reasons[path] = "a norm"
+            reasons[path] = "norm"
         elif any(isinstance(owner, nn.PReLU) for owner in kinds):
-            reasons[path] = "an activation's slope"
+            reasons[path] = "slope of an activation"
         else:
             reasons[path] = RESPONDS
     return reasons

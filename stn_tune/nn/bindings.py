@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, cast
@@ -51,11 +51,17 @@ class Binding:
     batch_dim: int = 0
     used: bool = False
     """Whether a training step has called the module, or read the attribute."""
+    _rate: Value = field(default=0.0, repr=False, compare=False)
+    _installed: Callable[[Tensor], Tensor] | None = field(default=None, repr=False, compare=False)
 
     @property
     def where(self) -> str:
         """The attribute's path: ``"block.drop.p"``."""
         return f"{self.path}.{self.attribute}" if self.path else self.attribute
+
+    def is_number(self, model: nn.Module) -> bool:
+        """Whether the rate is a number within steps, too: torch's fused layers take nothing else."""
+        return type(model.get_submodule(self.path)) not in FORWARDS
 
     def set(self, model: nn.Module, value: float) -> None:
         """Outside of steps: the attribute holds a plain number."""
@@ -67,13 +73,15 @@ class Binding:
         module = model.get_submodule(self.path)
         value = dict.__getitem__(sample, self.name)
         own = module.__dict__
-        before, forward = own[self.attribute], own.get("forward")
+        before = own[self.attribute]
         compute = FORWARDS.get(type(module))
         if compute is None and isinstance(value, Tensor):
             value = self._number(value)
         shared = value.mean() if isinstance(value, Tensor) and value.dim() else value
-        if compute is not None and forward is None:
-            own["forward"] = partial(self._forward, module, compute, value)
+        replaced = compute is not None and "forward" not in own
+        if compute is not None and replaced:  # always the same object: compiled code is valid for one
+            self._rate = value
+            self._installed = own["forward"] = self._installed or partial(self._forward, module, compute)
         watched = None if self.used or torch.compiler.is_compiling() else _Watched(module._buffers, self, shared)
         if watched is None:
             own[self.attribute] = shared
@@ -86,9 +94,9 @@ class Binding:
             if watched is not None:
                 own["_buffers"] = watched.plain
             own[self.attribute] = before
-            if compute is not None and forward is None:
+            if replaced:
                 own.pop("forward", None)
-        if self.used:
+        if self.used and module.training:
             sample.read.add(self.name)
 
     def _number(self, value: Tensor) -> float:
@@ -99,12 +107,15 @@ class Binding:
             )
         return cast(float, value.tolist()) if value.is_cpu else value.item()
 
-    def _forward(self, module: nn.Module, compute: Rate, rate: Value, input: Tensor) -> Tensor:
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_rate": 0.0, "_installed": None}
+
+    def _forward(self, module: nn.Module, compute: Rate, input: Tensor) -> Tensor:
         if not module.training:
             return input
         self.used = True
         try:
-            return compute(input, rate, True, batch_dim=self.batch_dim)
+            return compute(input, self._rate, True, batch_dim=self.batch_dim)
         except LayoutError as error:
             raise LayoutError(
                 f"{self.path}: {error}; if another dimension is the batch, say so with batch_dim={{{self.path!r}: 1}}"
@@ -161,15 +172,24 @@ def resolve(model: nn.Module, bind: Mapping[str, str]) -> tuple[list[Binding], d
             if isinstance(module, Reader) and len(module.reads) == 1:
                 named[path], found = name, True
             elif attribute is not None:
-                bindings[path] = Binding(path, attribute, name)
+                own = Binding(path, attribute, name)
+                bindings[own.where] = own
                 found = True
-        owner, _, attribute = pattern.rpartition(".")
-        if not matched and owner in modules and _is_rate(modules[owner], attribute):
-            bindings[pattern] = Binding(owner, attribute, name)
+        for own in _matching_attributes(modules, pattern, name):
+            bindings[own.where] = own
             found = True
         if not found:
             raise ConversionError(_nothing_to_bind(pattern, matched, modules))
     return list(bindings.values()), named
+
+
+def _matching_attributes(modules: Mapping[str, nn.Module], pattern: str, name: str) -> list[Binding]:
+    """Attributes that hold a rate: the one whose path is given, or all that are called a dropout and match a glob."""
+    owner, _, attribute = pattern.rpartition(".")
+    if owner in modules and _is_rate(modules[owner], attribute):
+        return [Binding(owner, attribute, name)]
+    called = [Binding(path, key, name) for path, m in modules.items() for key in m.__dict__ if "drop" in key]
+    return [b for b in called if fnmatchcase(b.where, pattern) and _is_rate(modules[b.path], b.attribute)]
 
 
 def _is_rate(module: nn.Module, attribute: str) -> bool:

@@ -155,6 +155,7 @@ class SelfTuning(nn.Module):
         object.__setattr__(self, "_model", model)  # no submodule: the model holds this one
         self._applied = False
         self._register_load_state_dict_pre_hook(_reorder, with_module=True)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_settle)  # type: ignore[no-untyped-call]
 
     _model: nn.Module
 
@@ -168,7 +169,7 @@ class SelfTuning(nn.Module):
         return inputs[0] if len(inputs) == 1 else inputs
 
     def responding(self) -> list[Responding]:
-        """Every responding parameter as the model holds it now; raises where one was replaced."""
+        """Every responding parameter that is not frozen, as the model holds it now; raises where one was replaced."""
         result = []
         for path, places in self.places.items():
             response = cast(Response, self.responses[path.replace(".", "/")])
@@ -185,16 +186,22 @@ class SelfTuning(nn.Module):
                     raise ConversionError(
                         f"{name} is no longer tied to {path}: tie parameters before self_tune, or untie them before it"
                     )
-            result.append(Responding(path, weight, response, tuple(found)))
+            if weight.requires_grad:
+                result.append(Responding(path, weight, response, tuple(found)))
         return result
 
+    def check_idle(self) -> None:
+        """Raises within a step."""
+        if self._applied:
+            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
+
     @contextmanager
-    def applied(self, sample: HyperSample) -> Iterator[None]:
+    def applied(self, sample: HyperSample, responding: list[Responding] | None = None) -> Iterator[None]:
         """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers."""
         from stn_tune.nn.per_example import Draws, form_of
 
-        self.require_outside()
-        responding = self.responding()
+        self.check_idle()
+        responding = self.responding() if responding is None else responding
         per_example = sample.delta.dim() == 2
         shared = sample.delta.mean(0) if per_example else sample.delta
         own = form_of(self, responding) if per_example else {}
@@ -214,14 +221,16 @@ class SelfTuning(nn.Module):
                 for place in r.places:
                     stack.callback(place.put, r.weight)
                     place.put(value)
+            stack.enter_context(self.bound(sample))
+            yield
+
+    @contextmanager
+    def bound(self, sample: HyperSample) -> Iterator[None]:
+        """The bound dropouts alone hold the values of the sample."""
+        with ExitStack() as stack:
             for binding in self.bindings:
                 stack.enter_context(binding.applied(self._model, sample))
             yield
-
-    def require_outside(self) -> None:
-        """Raises within a step."""
-        if self._applied:
-            raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
 
     def absorb(self, shift: Tensor) -> None:
         """λ has moved by ``shift``: every responding parameter takes up its response."""
@@ -246,6 +255,11 @@ def _reorder(tuning: SelfTuning, state_dict: dict[str, Any], prefix: str, *_: An
     if order != sorted(order):
         for key in [k for k in state_dict if k.startswith(f"{prefix}responses.") and k.endswith(".V")]:
             state_dict[key] = state_dict[key][:, order]
+
+
+def _settle(tuning: SelfTuning, _: Any) -> None:
+    """Bound dropouts follow a λ that was loaded."""
+    tuning.settle()
 
 
 def _locate(model: nn.Module, path: str) -> tuple[nn.Module, str]:

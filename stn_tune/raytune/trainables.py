@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -60,7 +61,14 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         held = task if isinstance(task, Task) else staticmethod(task)
         return type(f"{cls.__name__}_{name}", (cls,), {"task": held, "__module__": cls.__module__, **attributes})
 
-    def setup(self, config: dict[str, Any]) -> None:
+    def setup(self, config: dict[str, Any], **parameters: Any) -> None:
+        """Builds task, model and trainer; what ``tune.with_parameters`` adds is given to the task's constructor."""
+        if parameters and isinstance(self.task, Task):
+            raise TypeError(
+                f"tune.with_parameters gives {', '.join(parameters)} to the constructor of the task: pass the class "
+                f"{type(self.task).__name__} to of(...), and not an object"
+            )
+        self._task_parameters = parameters
         self._build(config, new_process=self._trial_info is not None)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -78,9 +86,10 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         start = self._clock.mark()
         seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
         rng.seed_all(seed)
-        self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task()
+        self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task(**self._task_parameters)
         self._loaders = self._task.loaders(config)
         model = self._task.model(config).to(self._device)
+        self._initial: dict[str, Any] = {}
         self._trainer = self._make_trainer(model, config)
         self._groups = group_settings(self._trainer.optimizer)
         self._scheduler = self._task.scheduler(self._trainer.optimizer, config)
@@ -190,6 +199,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "val_losses": self._val_losses,
             "best": self._best,
             "groups": self._groups,
+            "initial": self._initial,
             "trial": self.trial_id,
             "clock": self._clock.state_dict(),
         }
@@ -206,10 +216,21 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._scheduler.load_state_dict(state["scheduler"])
         self._val_losses, self._best = list(state["val_losses"]), dict(state["best"])
         self._trainer.load_state_dict(state["trainer"])
+        self._warn_of_new_values(state.get("initial", self._initial))
         apply_new_settings(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
         self._clock.count("setup_s", start)
+
+    def _warn_of_new_values(self, saved: Mapping[str, Any]) -> None:
+        """A scheduler such as PBT may change a name that is tuned online; its value comes from the checkpoint."""
+        changed = [f"{name}={value}" for name, value in self._initial.items() if saved.get(name, value) != value]
+        if changed:
+            warnings.warn(
+                f"{', '.join(changed)} of the config has no effect: it is tuned online, and goes on from the value in "
+                f"the checkpoint; leave it out of what the scheduler changes",
+                stacklevel=2,
+            )
 
 
 class FixedTrainable(TaskTrainable):
@@ -298,6 +319,7 @@ class STNTrainable(TaskTrainable):
         options = options_of(config, self.options)
         self._warmup = options.warmup
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
+        self._initial = {name: value for name, value in values_of(config).items() if name in hyper.index}
         model = self._task.convert(model, hyper)
         optimizer = self._task.optimizer(model, config)
         return options.tuner(model, hyper, optimizer, self._task.clip, self._task.batch_size)

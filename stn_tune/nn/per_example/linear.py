@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear  # nn.MultiheadAttention reads it and never calls it
 
 from stn_tune.nn.per_example import Draws, per_example
 
 
-@per_example(nn.Linear)
+@per_example(nn.Linear, supports=lambda layer: not isinstance(layer, NonDynamicallyQuantizableLinear))
 def linear(layer: nn.Linear, draws: Draws, input: Tensor) -> Tensor:
     """For example i: [W x_i + b] + [(V δ_i) ⊙ (U x_i) + (V_b δ_i) ⊙ u_b].
 
