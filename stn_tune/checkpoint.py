@@ -41,7 +41,11 @@ def plain(value: Any) -> Any:
 def load_state(folder: str | os.PathLike[str], device: torch.device | str = "cpu") -> dict[str, Any]:
     """The state in a checkpoint folder; raises :class:`CheckpointError` where it is missing, torn or foreign."""
     path = Path(folder, STATE_FILE)
-    state = read(path, device)
+    return check_version(read(path, device), path)
+
+
+def check_version(state: Any, path: Path) -> dict[str, Any]:
+    """``state``, if :func:`save_state` of this version wrote it."""
     if not isinstance(state, dict) or state.get("version") != VERSION:
         raise CheckpointError(f"{path} was not written by this version of stn_tune")
     return state

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from stn_tune.atomic import write_atomic
-from stn_tune.checkpoint import STATE_FILE, read
+from stn_tune.checkpoint import STATE_FILE, check_version, read
 from stn_tune.errors import ScheduleError, SpaceError, unknown_hyperparameter
 from stn_tune.space import HyperSpace
 
@@ -81,6 +81,8 @@ class Schedule:
             with result.checkpoint.as_directory() as folder:
                 path = Path(folder, STATE_FILE)
                 state = read(path) if path.exists() else None
+            if isinstance(state, dict) and {"trainer", "version"} <= set(state):
+                check_version(state, path)
             if isinstance(state, dict) and History.is_state(state.get("schedule")):
                 return History.from_state(state["schedule"]).schedule()
             if isinstance(state, dict) and "schedule" in state:

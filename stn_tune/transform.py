@@ -335,6 +335,7 @@ class _Lazy(Sequence[Number]):
 
 
 def is_number(x: object) -> TypeGuard[Number]:
+    """Whether x is an int or a float, and no bool."""
     return isinstance(x, int | float) and not isinstance(x, bool)
 
 

@@ -211,7 +211,7 @@ def test_every_option_reaches_a_loop_of_ones_own():
         "valid_steps": 3,
         "warmup_steps": 7,
         "entropy_weight": 0.5,
-        "train_draw": "batch",
+        "draw": "batch",
         "valid_draw": "batch",
     }
     config = ready(stn.STNSearch(online=["drop", "augment/*"], **options)).suggest("a")

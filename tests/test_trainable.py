@@ -378,8 +378,8 @@ class TestCheckpoints:
             TypeError,
             "'hyperlr'; .* mean 'hyper_lr'",
         ),
-        (lambda: self_tuned(hyper_lr=-1.0), ValueError, "hyper_lr is -1.0; it must be positive"),
-        (lambda: self_tuned(train_draw="x"), ValueError, "train_draw is 'x'; it must be 'example'"),
+        (lambda: self_tuned(hyper_lr=-1.0), ValueError, "hyper_lr is -1.0; it must be a positive number"),
+        (lambda: self_tuned(draw="x"), ValueError, "draw is 'x'; it must be 'batch'"),
         (lambda: self_tuned(per_batch=["x"]), stn.SpaceError, "per_batch: unknown hyperparameter 'x'"),
         (
             lambda: stn.Loaders([], DataLoader([1], num_workers=1, persistent_workers=True)),

@@ -231,6 +231,7 @@ class EmbeddingDropout(Reader):
 
 
 def checked_rate(rate: float | str) -> float | str:
+    """A rate within [0, 1], or the name of one."""
     if not isinstance(rate, str) and not 0 <= rate <= 1:
         raise ValueError(f"dropout rate {rate} is outside [0, 1]")
     return rate

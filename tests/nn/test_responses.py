@@ -258,10 +258,11 @@ def test_drop_connect_is_one_mask_for_a_weight_and_its_response(hyper: stn.Hyper
 @pytest.mark.parametrize("draw", ["example", "batch", "mean"])
 def test_only_lambda_and_sigma_get_a_gradient_in_a_hyperparameter_step(case: Case, hyper: stn.Hyper, draw: str):
     _, layer, tuning = convert(case, hyper)
+    responding = tuning.responding()
     tuning.model.requires_grad_(False)
     size = BATCH if draw == "example" else None
     sample = hyper.mean(differentiable=True) if draw == "mean" else hyper.sample(size, differentiable=True)
-    with tuning.applied(sample):
+    with tuning.applied(sample, responding):
         loss = run(layer, case.input()).square().sum()
     assert torch.autograd.grad(loss, sample.lam)[0].abs().max() > 0
     assert all(p.grad is None for p in tuning.model.parameters())
@@ -327,7 +328,7 @@ def test_a_layer_without_a_form_of_eq_10_computes_at_the_mean_of_the_draws(hyper
     with tuning.applied(sample):
         output = run(layer, value)
     torch.testing.assert_close(output, run(materialized(plain, tuning, sample.delta.mean(0)), value))
-    assert "always one draw per batch" in stn.describe(tuning.model)
+    assert "has no per-example form" in stn.describe(tuning.model)
 
 
 def test_steps_cannot_be_nested_and_an_error_inside_leaves_the_model_plain(hyper: stn.Hyper):
