@@ -4,10 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test setup lint clean
+.PHONY: demo quick test setup lint clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks demo
+
+# Under a minute: lint, types, and the tests that start no Ray and take no time.
+quick: $(STAMP) lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray and not slow" tests/test_space.py tests/test_hyper.py \
+	  tests/test_tuner.py tests/test_imports.py tests/nn/test_responses.py tests/nn/test_attach.py tests/analysis stn_tune
 
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -8,7 +8,7 @@ from ray import tune
 from torch import Tensor, nn
 
 import stn_tune as stn
-from stn_tune.nn.response import self_tuning_of
+from stn_tune.nn.response import required
 
 double = {"dtype": torch.float64}
 
@@ -67,7 +67,7 @@ class Quadratic:
 
 def response(model: nn.Module) -> stn.nn.Response:
     """That of the one bias."""
-    return self_tuning_of(model).responses["layer/bias"]
+    return required(model).responses["layer/bias"]
 
 
 @pytest.mark.parametrize("seed", range(3))

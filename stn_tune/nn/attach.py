@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +26,14 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Modules that do something with all of their children: nothing is added to them."""
 
+M = TypeVar("M", bound=nn.Module)
+
 RESPONDS = ""
 """The reason of a parameter that responds."""
 
 
 def self_tune(
-    model: nn.Module,
+    model: M,
     hyper: Hyper,
     *,
     bind: Mapping[str, str] | None = None,
@@ -39,7 +41,7 @@ def self_tune(
     exclude: Sequence[str] = (),
     batch_dim: Mapping[str, int] | None = None,
     fold: Mapping[str, Fold] | None = None,
-) -> nn.Module:
+) -> M:
     """Gives the parameters of ``model`` responses to the hyperparameters; returns the same model.
 
     Its modules stay what they are, and outside of steps it computes what it did. It has one submodule more, whose
@@ -87,7 +89,7 @@ def self_tune(
     return model
 
 
-def release(model: nn.Module) -> nn.Module:
+def release(model: M) -> M:
     """Takes off what :func:`self_tune` added: the user's own model, its dropouts at the final values."""
     tuning = required(model)
     tuning.settle()

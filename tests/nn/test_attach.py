@@ -14,7 +14,7 @@ import stn_tune as stn
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.language_model import LanguageModel
 from stn_tune.nn.regularizers import alpha_dropout, feature_alpha_dropout
-from stn_tune.nn.response import self_tuning_of
+from stn_tune.nn.response import required
 
 RATE = tune.uniform(0, 0.9)
 
@@ -35,7 +35,7 @@ class Tied(nn.Module):
 
 
 def responding(model):
-    return set(self_tuning_of(model).places)
+    return set(required(model).places)
 
 
 def words():
@@ -97,7 +97,7 @@ class TestSelfTune:
 
     def test_ties_are_one_response_in_all_their_places(self, hyper):
         model = stn.self_tune(Tied().double(), hyper, include=["encoder"])
-        tuning = self_tuning_of(model)
+        tuning = required(model)
         assert tuning.places["encoder.weight"] == ("encoder.weight", "decoder.weight")
         assert torch.equal(tuning.responses["encoder/weight"].U[0], torch.zeros(6)), "the padding word stays zero"
         with tuning.applied(hyper.sample()):
@@ -126,7 +126,7 @@ class TestSelfTune:
 
     def test_a_step_computes_with_the_materialised_weights(self, hyper):
         model = stn.self_tune(Tied().double().eval(), hyper, include=["encoder"])
-        tuning, sample, x = self_tuning_of(model), hyper.sample(), words()
+        tuning, sample, x = required(model), hyper.sample(), words()
         plain = Tied().double().eval()
         state = stn.plain_state_dict(model)
         for r in tuning.responding():
@@ -138,7 +138,7 @@ class TestSelfTune:
 
     def test_an_error_in_a_step_puts_everything_back(self, hyper):
         model = stn.self_tune(Tied().double(), hyper, bind={"drop": "rate", "rnn": "rate"})
-        tuning, before = self_tuning_of(model), dict(model.named_parameters())
+        tuning, before = required(model), dict(model.named_parameters())
         rates = model.drop.p, model.rnn.dropout
         with pytest.raises(ZeroDivisionError), tuning.applied(hyper.sample()):
             raise ZeroDivisionError
@@ -169,7 +169,7 @@ class TestContainers:
         stn.self_tune(model, hyper)
         assert len(model) == 2
         assert len(model[0]) == 1
-        assert self_tuning_of(model) is not None
+        assert required(model) is not None
 
     def test_a_module_list_and_a_module_dict_as_the_root(self, hyper):
         assert len(stn.self_tune(nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]), hyper)) == 2
@@ -194,7 +194,7 @@ class TestRelease:
         assert list(model.state_dict()) == names
         assert (model.drop.p, model.rnn.dropout) == (rate, rate)
         assert type(model.drop.p) is float
-        assert self_tuning_of(model) is None
+        assert required(model) is None
         with pytest.raises(stn.ConversionError, match=r"Tied is not self-tuned: pass it through self_tune"):
             stn.release(model)
 
@@ -279,7 +279,7 @@ class TestBind:
         hyper = stn.Hyper({"rate": RATE})
         model = stn.self_tune(nn.Sequential(nn.Linear(2, 2), copy.deepcopy(layer)), hyper, bind={"1": "rate"})
         sample = hyper.sample(len(x) if draw == "example" else None)
-        with self_tuning_of(model).applied(sample):
+        with required(model).applied(sample):
             out = model[1](x).flatten(2) if x.dim() > 2 else model[1](x)[..., None]
             dropped = out[..., 0] < out.max(2).values.max(1, keepdim=True).values - 1e-4
             assert torch.equal(out, out[..., :1].expand_as(out)), "whole channels" if x.dim() > 2 else ""
@@ -295,14 +295,14 @@ class TestBind:
         model = stn.self_tune(
             nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5, inplace=True)).double(), hyper, bind={"1": "rate"}
         )
-        with self_tuning_of(model).applied(hyper.sample()):
+        with required(model).applied(hyper.sample()):
             model(torch.randn(2, 3).double()).sum().backward()
 
     def test_hooks_of_a_bound_dropout_are_called(self, hyper):
         model = stn.self_tune(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)), hyper, bind={"1": "rate"})
         called = []
         model[1].register_forward_hook(lambda *_: called.append(1))
-        with self_tuning_of(model).applied(hyper.sample()):
+        with required(model).applied(hyper.sample()):
             model(torch.randn(2, 3))
         assert called == [1]
 
@@ -311,7 +311,7 @@ class TestBind:
         model = stn.self_tune(Tied().double(), hyper, bind={path: "rate"})
         assert model.rnn.dropout == pytest.approx(0.3)
         sample = hyper.sample()
-        with self_tuning_of(model).applied(sample):
+        with required(model).applied(sample):
             model(words())
             assert model.rnn.dropout == pytest.approx(float(dict.__getitem__(sample, "rate")))
         assert sample.read == {"rate"}
@@ -321,7 +321,7 @@ class TestBind:
         model = nn.Sequential(nn.MultiheadAttention(4, 2, dropout=0.1)).double()
         stn.self_tune(model, hyper, bind={"0": "rate"})
         sample, x = hyper.sample(), torch.randn(3, 2, 4).double()
-        with self_tuning_of(model).applied(sample):
+        with required(model).applied(sample):
             model[0](x, x, x)
         assert sample.read == {"rate"}
         assert model[0].dropout == pytest.approx(0.3)
@@ -341,7 +341,7 @@ class TestBind:
         rates = []
         model = stn.self_tune(nn.ModuleDict({"attn": Attention()}), hyper, bind={pattern: "rate"})
         sample = hyper.sample()
-        with self_tuning_of(model).applied(sample):
+        with required(model).applied(sample):
             model["attn"](torch.randn(2, 5, 4))
         assert sample.read == {"rate"}
         assert rates == [pytest.approx(float(dict.__getitem__(sample, "rate")))]
@@ -351,12 +351,12 @@ class TestBind:
         model = stn.self_tune(Tied().double(), hyper, bind={"rnn": "rate"})
         with (
             pytest.raises(stn.nn.LayoutError, match=r"rnn.dropout is read as one number.*per_batch=\[...\]"),
-            self_tuning_of(model).applied(hyper.sample(4)),
+            required(model).applied(hyper.sample(4)),
         ):
             pass
         per_batch = stn.Hyper({"rate": RATE}, per_batch=["rate"]).double()
         model = stn.self_tune(Tied().double(), per_batch, bind={"rnn": "rate"})
-        with self_tuning_of(model).applied(per_batch.sample(4)):
+        with required(model).applied(per_batch.sample(4)):
             model(words())
 
     def test_a_bound_dropout_of_a_model_with_time_first(self, hyper):
@@ -368,7 +368,7 @@ class TestBind:
         def rates(options):
             model = stn.self_tune(TimeFirst().double(), hyper, bind={"drop": "rate"}, batch_dim={"fc": 1, **options})
             sample = hyper.sample(4)
-            with self_tuning_of(model).applied(sample):
+            with required(model).applied(sample):
                 x = model.drop(torch.ones(50, 4, 300, dtype=torch.float64))
             return (x == 0).double().mean((0, 2)), sample["rate"]
 

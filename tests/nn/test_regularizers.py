@@ -6,7 +6,7 @@ from torch import nn
 
 import stn_tune as stn
 from stn_tune.nn import regularizers as reg
-from stn_tune.nn.response import self_tuning_of
+from stn_tune.nn.response import required
 
 RATES = torch.tensor([0.0, 0.25, 0.5, 0.95, 1.0])
 LAYOUTS = {
@@ -120,7 +120,7 @@ def test_l2_is_torchs_weight_decay():
 
 def test_l2_of_a_self_tuned_model_is_that_of_the_weights_it_computes_with(hyper):
     model = stn.self_tune(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).double(), hyper)
-    tuning = self_tuning_of(model)
+    tuning = required(model)
     plain = stn.nn.l2(model, 0.5).item()
     assert plain == pytest.approx(
         0.25 * sum(p.square().sum().item() for p in [*model[0].parameters(recurse=False)]) + 1

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import stn_tune as stn
-from stn_tune.nn.response import SelfTuning, self_tuning_of
+from stn_tune.nn.response import SelfTuning, required
 
 BATCH = 4
 
@@ -79,7 +79,7 @@ def convert(case: Case, hyper: stn.Hyper) -> tuple[nn.Module, nn.Module, SelfTun
         batch_dim={"0": case.batch_dim} if case.batch_dim and not lstm else None,
         fold={"0": case.fold} if case.fold else None,
     )
-    tuning = self_tuning_of(model)
+    tuning = required(model)
     assert tuning is not None
     with torch.no_grad():
         for response in tuning.responses.values():
@@ -206,7 +206,7 @@ def test_initialisation_is_the_listings():
     hyper = stn.Hyper({"a": stn.real(), "b": stn.real()})
     model = stn.self_tune(nn.Sequential(nn.Conv2d(16, 512, 3)), hyper)
     bound = (16 * 9) ** -0.5
-    for response in self_tuning_of(model).responses.values():
+    for response in required(model).responses.values():
         assert response.U.abs().max() <= bound
         assert response.U.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
         assert response.V.shape == (512, 2)
@@ -217,7 +217,7 @@ def test_an_lstm_carries_its_hidden_state(hyper: stn.Hyper):
     model = stn.self_tune(nn.LSTM(3, 5, num_layers=2).double(), hyper)
     value = torch.randn(6, BATCH, 3, dtype=torch.float64)
     for draw in (BATCH, None):
-        with self_tuning_of(model).applied(hyper.sample(draw)):
+        with required(model).applied(hyper.sample(draw)):
             whole, (h, c) = model(value)
             first, state = model(value[:2])
             second, (h2, c2) = model(value[2:], state)
@@ -228,7 +228,7 @@ def test_an_lstm_carries_its_hidden_state(hyper: stn.Hyper):
 def test_drop_connect_is_one_mask_for_a_weight_and_its_response(hyper: stn.Hyper):
     """With every hidden-to-hidden weight of both dropped, time steps do not see each other."""
     model = stn.self_tune(stn.nn.LSTM(3, 5, weight_dropout=1.0).double(), hyper)
-    tuning = self_tuning_of(model)
+    tuning = required(model)
     value = torch.randn(2, BATCH, 3, dtype=torch.float64)
     with torch.no_grad():
         for response in tuning.responses.values():
@@ -270,14 +270,14 @@ def test_only_lambda_and_sigma_get_a_gradient_in_a_hyperparameter_step(case: Cas
 
 def test_rows_that_are_not_the_batch_get_a_clear_error(hyper: stn.Hyper):
     model = stn.self_tune(nn.Sequential(nn.Linear(3, 5)).double(), hyper)
-    tuning = self_tuning_of(model)
+    tuning = required(model)
     message = r"0: dimension 0 of its input has size 6, but the batch has 4 .* or use draw='batch'"
     with pytest.raises(stn.nn.LayoutError, match=message), tuning.applied(hyper.sample(BATCH)):
         model(torch.randn(6, 3, dtype=torch.float64))
     lstm = stn.self_tune(nn.LSTM(3, 5).double(), hyper)
     with (
         pytest.raises(stn.nn.LayoutError, match="pass a padded 3-D batch"),
-        self_tuning_of(lstm).applied(hyper.sample(BATCH)),
+        required(lstm).applied(hyper.sample(BATCH)),
     ):
         lstm(torch.randn(6, 3, dtype=torch.float64))
 
@@ -287,7 +287,7 @@ def test_precision_and_memory_format_are_the_models(draw: int | None):
     hyper = stn.Hyper({"a": stn.real(), "b": stn.real()})
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 5)).double()
     model = stn.self_tune(model.to(memory_format=torch.channels_last), hyper)
-    with self_tuning_of(model).applied(hyper.sample(draw)):
+    with required(model).applied(hyper.sample(draw)):
         output = model(torch.randn(BATCH, 3, 6, 6, dtype=torch.float64))
         output.square().sum().backward()
     assert output.dtype == torch.float64
@@ -298,19 +298,19 @@ def test_the_hand_written_lstm_stays_out_of_autocast():
     hyper = stn.Hyper({"a": stn.real()})
     lstm = stn.self_tune(nn.LSTM(3, 5), hyper)
     value = torch.randn(6, BATCH, 3)
-    with self_tuning_of(lstm).applied(hyper.sample(BATCH)):
+    with required(lstm).applied(hyper.sample(BATCH)):
         expected = lstm(value)[0]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             output = lstm(value)[0]
         torch.testing.assert_close(output, expected)
         output.sum().backward()
-    assert all(p.grad is not None for p in self_tuning_of(lstm).parameters())
+    assert all(p.grad is not None for p in required(lstm).parameters())
 
 
 @pytest.mark.parametrize("draw", [BATCH, None])
 def test_the_padding_word_stays_zero_and_gets_no_gradient(hyper: stn.Hyper, draw: int | None):
     model = stn.self_tune(nn.Sequential(nn.Embedding(7, 5, padding_idx=2)).double(), hyper, include=["0"])
-    tuning = self_tuning_of(model)
+    tuning = required(model)
     value = torch.tensor([[2, 3], [2, 2], [1, 2], [4, 5]])
     with tuning.applied(hyper.sample(draw)):
         output = model(value)
@@ -333,7 +333,7 @@ def test_a_layer_without_a_form_of_eq_10_computes_at_the_mean_of_the_draws(hyper
 
 def test_steps_cannot_be_nested_and_an_error_inside_leaves_the_model_plain(hyper: stn.Hyper):
     model = stn.self_tune(nn.Sequential(nn.Linear(3, 5), nn.Dropout(0.5)), hyper, bind={"1": "rate"})
-    tuning = self_tuning_of(model)
+    tuning = required(model)
     weight, rate = model[0].weight, model[1].p
     for draw in (BATCH, None):
         with (

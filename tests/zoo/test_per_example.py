@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import stn_tune as stn
 from stn_tune.nn.per_example import has_form
-from stn_tune.nn.response import self_tuning_of
+from stn_tune.nn.response import required
 
 BATCH = 3
 
@@ -66,7 +66,7 @@ def built(name, **options):
     hyper = stn.Hyper({"a": tune.uniform(0, 1), "b": tune.loguniform(1e-3, 1)}).double()
     stn.self_tune(model, hyper, **options)
     with torch.no_grad():
-        for p in self_tuning_of(model).parameters():
+        for p in required(model).parameters():
             p.normal_(std=0.3)
     return model, hyper, x
 
@@ -79,7 +79,7 @@ def output(model, x):
 @pytest.mark.parametrize("name", MODELS)
 def test_equals_materialised_weights_and_their_gradients(name):
     model, hyper, x = built(name, include=["embed"] if name == "embedding and lstm" else [])
-    tuning, sample = self_tuning_of(model), hyper.sample(BATCH, differentiable=True)
+    tuning, sample = required(model), hyper.sample(BATCH, differentiable=True)
     responding = tuning.responding()
     wanted = [sample.lam, *(t for r in responding for t in (r.weight, r.response.U, r.response.V))]
     with tuning.applied(sample):
@@ -112,7 +112,7 @@ def _output_with(model, values, x):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_draw_that_all_examples_share_is_the_shared_draw(name):
     model, hyper, x = built(name)
-    tuning, noise = self_tuning_of(model), torch.randn(2, dtype=torch.float64)
+    tuning, noise = required(model), torch.randn(2, dtype=torch.float64)
     with torch.no_grad():
         with tuning.applied(hyper.sample_at(noise)):
             shared = output(model, x)
@@ -153,7 +153,7 @@ def test_folded_rows_belong_to_their_examples(fold, shape):
     hyper = stn.Hyper({"a": tune.uniform(0, 1)}).double()
     stn.self_tune(model, hyper, fold={"0": fold})
     x = torch.randn(*shape, 4, dtype=torch.float64)
-    tuning, sample = self_tuning_of(model), hyper.sample(BATCH)
+    tuning, sample = required(model), hyper.sample(BATCH)
     values = [{r.path: r.response.at(r.weight, d) for r in tuning.responding()} for d in sample.delta]
     with torch.no_grad(), tuning.applied(sample):
         found = model(x.flatten(0, 1)).view(*shape, 5)

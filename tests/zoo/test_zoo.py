@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import stn_tune as stn
-from stn_tune.nn.response import self_tuning_of
+from stn_tune.nn.response import required
 from tests.zoo.models import CASES, Case
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
@@ -83,7 +83,7 @@ def test_copies_predict_the_same_and_train_on_their_own(case):
         copies.append(pickle.loads(pickle.dumps(tuner.model)))
     for copied in copies:
         assert same(predicted(case, copied, batch), expected)
-        own = self_tuning_of(copied).hyper
+        own = required(copied).hyper
         assert torch.equal(own.lam, lam)
         moved = [p for p in copied.train().parameters() if p.requires_grad]
         other = stn.SelfTuner(copied, own, torch.optim.Adam(moved, lr=0.1), hyper_lr=0.1)
@@ -104,7 +104,7 @@ def test_an_average_is_a_model_with_a_lambda_of_its_own(case, use_buffers):
     case.steps(tuner, 1)
     ema.update_parameters(tuner.model)
     expected = torch.lerp(tuner.hyper.lam, first, 0.9) if use_buffers else tuner.hyper.lam
-    assert torch.allclose(self_tuning_of(ema).hyper.lam, expected)
+    assert torch.allclose(required(ema).hyper.lam, expected)
     for name, buffer in case.build().named_buffers():
         if not buffer.is_floating_point():
             ema.module.get_buffer(name).copy_(buffer)  # torch averages integers, too: BERT's position 3 becomes 2
