@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -86,7 +87,9 @@ class Trainer(ABC):
         self.clip = clip
         self.batch_size = batch_size
         self.weight_steps = 0
-        """How many weight steps have been applied."""
+        """How many weight steps have been applied: steps of the (first) optimizer, by whomever."""
+        counted = weakref.WeakMethod(self._count_step)
+        self.optimizer.register_step_post_hook(lambda *_: (count := counted()) and count())
 
     @property
     def optimizer(self) -> Optimizer:
@@ -191,6 +194,8 @@ class Trainer(ABC):
         self._check("training loss", loss, "gradient", self._parameters, self.clip)
         for optimizer in self.optimizers:
             optimizer.step()
+
+    def _count_step(self) -> None:
         self.weight_steps += 1
 
     def _check(

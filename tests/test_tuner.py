@@ -136,7 +136,6 @@ def test_steps_and_their_pieces_are_the_same():
             loss_fn(pieces.model, train, hp).backward()
         pieces.optimizer.step()
         pieces.optimizer.zero_grad()
-        pieces.weight_steps += 1
         with pieces.tuning(valid) as hp:
             pieces.backward(loss_fn(pieces.model, valid, hp))
         pieces.step()
