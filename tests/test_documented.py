@@ -15,9 +15,8 @@ def undocumented(tree: ast.Module) -> list[str]:
     """Public modules, classes, functions and methods without a docstring; overridden methods inherit theirs."""
     found = [] if ast.get_docstring(tree) or not tree.body else ["the module"]
     for node in tree.body:
-        public = isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_")
-        if public and not ast.get_docstring(node):
-            found.append(node.name)
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and not node.name.startswith("_"):
+            found += [] if ast.get_docstring(node) else [node.name]
     return found
 
 

@@ -135,7 +135,7 @@ def tuned_by_hand() -> tuple[stn.SelfTuner, list[dict[str, float]]]:
     hyper = stn.Hyper({"drop": tune.uniform(0, 0.9)})
     model = stn.self_tune(torch.nn.Sequential(torch.nn.Linear(2, 2), stn.nn.Dropout("drop")), hyper)
     tuner = stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1))
-    rows = []
+    rows: list[dict[str, float]] = []
     for _ in range(3):
         for _ in range(5):
             tuner.train_step(lambda model, x, hp: model(x).square().mean(), torch.ones(4, 2))

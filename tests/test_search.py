@@ -169,7 +169,7 @@ def test_a_refused_space_can_be_corrected():
     assert ready(search, space, num_samples=2).suggest("a")["lr"] == 0.1
 
 
-class OldStyle(Searcher):
+class OldStyle(Searcher):  # type: ignore[misc]  # ray has no types
     """As BOHB is: without ``**spec``, and told of pauses."""
 
     def __init__(self):

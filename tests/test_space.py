@@ -17,7 +17,8 @@ from ray.tune.search.variant_generator import generate_variants
 
 from stn_tune.domains import describe, positive, real
 from stn_tune.errors import SpaceError
-from stn_tune.space import HyperSpace, Transform
+from stn_tune.space import HyperSpace
+from stn_tune.transform import Transform
 
 INF, NAN = math.inf, math.nan
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

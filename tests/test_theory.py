@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 import torch
 from ray import tune
@@ -10,7 +12,7 @@ from torch import Tensor, nn
 import stn_tune as stn
 from stn_tune.nn.response import required
 
-double = {"dtype": torch.float64}
+double = torch.float64
 
 
 class Affine(nn.Module):
@@ -21,7 +23,7 @@ class Affine(nn.Module):
         self.layer = nn.Linear(1, size)
 
     def forward(self, batch: int) -> Tensor:
-        return self.layer(torch.zeros(batch, 1, **double))
+        return self.layer(torch.zeros(batch, 1, dtype=double))
 
 
 class Quadratic:
@@ -33,14 +35,14 @@ class Quadratic:
     def __init__(self, seed: int, n: int = 3, m: int = 5, rho: float = 0.0):
         g = torch.Generator().manual_seed(seed)
         self.n, self.m = n, m
-        self.B, self.e, self.t = (torch.randn(*shape, generator=g, **double) for shape in [(n, m), (m,), (m,)])
-        self.A, self.d = torch.randn(n, n, generator=g, **double), torch.randn(n, generator=g, **double)
-        root = torch.randn(m, m, generator=g, **double)
-        self.C = root @ root.t() / m + 0.5 * torch.eye(m, **double)
+        self.B, self.e, self.t = (torch.randn(*shape, generator=g, dtype=double) for shape in [(n, m), (m,), (m,)])
+        self.A, self.d = torch.randn(n, n, generator=g, dtype=double), torch.randn(n, generator=g, dtype=double)
+        root = torch.randn(m, m, generator=g, dtype=double)
+        self.C = root @ root.t() / m + 0.5 * torch.eye(m, dtype=double)
         self.rho = rho
         self.jacobian = -torch.linalg.solve(self.C, self.B.t())
         J, offset = self.jacobian, -torch.linalg.solve(self.C, self.e)
-        self.best = torch.linalg.solve(J.t() @ J + self.rho * torch.eye(n, **double), J.t() @ (self.t - offset))
+        self.best = torch.linalg.solve(J.t() @ J + self.rho * torch.eye(n, dtype=double), J.t() @ (self.t - offset))
 
     def loss(self, model: nn.Module, batch: tuple[str, Tensor], hp) -> Tensor:
         which, rows = batch
@@ -67,7 +69,7 @@ class Quadratic:
 
 def response(model: nn.Module) -> stn.nn.Response:
     """That of the one bias."""
-    return required(model).responses["layer/bias"]
+    return cast(stn.nn.Response, required(model).responses["layer/bias"])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -130,16 +132,16 @@ def test_case_2_the_score_function_finds_the_optimum_of_a_loss_that_depends_on_l
 
 def ridge_data(seed: int, train: int = 30, dim: int = 20, noise: float = 4.0) -> dict[str, tuple[Tensor, Tensor]]:
     g = torch.Generator().manual_seed(seed)
-    w = torch.randn(dim, generator=g, **double)
+    w = torch.randn(dim, generator=g, dtype=double)
     data = {}
     for split, size in [("train", train), ("valid", 400)]:
-        x = torch.randn(size, dim, generator=g, **double)
-        data[split] = x, x @ w + noise * torch.randn(size, generator=g, **double)
+        x = torch.randn(size, dim, generator=g, dtype=double)
+        data[split] = x, x @ w + noise * torch.randn(size, generator=g, dtype=double)
     return data
 
 
 def ridge_solution(x: Tensor, t: Tensor, penalty: float) -> Tensor:
-    return torch.linalg.solve(x.t() @ x + penalty * torch.eye(x.shape[1], **double), x.t() @ t)
+    return torch.linalg.solve(x.t() @ x + penalty * torch.eye(x.shape[1], dtype=double), x.t() @ t)
 
 
 @pytest.mark.parametrize("lam", [-3.0, 0.0, 2.0, 5.0])
@@ -153,7 +155,7 @@ def test_theorem_1_sigmoid_gating_is_the_exact_best_response(lam: float):
     inputs = x.clone().requires_grad_()
     y = inputs @ q.t() @ s
     (jacobian,) = torch.autograd.grad(y.sum(), inputs, create_graph=True)
-    loss = ((y - t).square() + torch.tensor(lam, **double).exp() / len(t) * jacobian.square().sum(1)).sum()
+    loss = ((y - t).square() + torch.tensor(lam, dtype=double).exp() / len(t) * jacobian.square().sum(1)).sum()
     for gradient in torch.autograd.grad(loss, (q, s)):
         assert gradient.abs().max() < 1e-6
 

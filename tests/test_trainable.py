@@ -12,7 +12,7 @@ import pytest
 import torch
 from ray import tune
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 import stn_tune as stn
 from stn_tune.stream import Stream
@@ -374,7 +374,7 @@ class TestCheckpoints:
     ("make", "error", "message"),
     [
         (
-            lambda: stn.STNTrainable.of(Digits, hyperlr=1),
+            lambda: stn.STNTrainable.of(Digits, hyperlr=1),  # type: ignore[call-arg]
             TypeError,
             "'hyperlr'; .* mean 'hyper_lr'",
         ),
@@ -382,7 +382,7 @@ class TestCheckpoints:
         (lambda: self_tuned(draw="x"), ValueError, "draw is 'x'; it must be 'batch'"),
         (lambda: self_tuned(per_batch=["x"]), stn.SpaceError, "per_batch: unknown hyperparameter 'x'"),
         (
-            lambda: stn.Loaders([], DataLoader([1], num_workers=1, persistent_workers=True)),
+            lambda: stn.Loaders([], DataLoader(TensorDataset(torch.ones(1)), num_workers=1, persistent_workers=True)),
             TypeError,
             "persistent_workers=True",
         ),
@@ -392,7 +392,11 @@ class TestCheckpoints:
             TypeError,
             "initial values come from STNSearch: give init to it",
         ),
-        (lambda: stn.FixedTrainable.of(3), TypeError, "takes a Task class or object, not 3"),
+        (
+            lambda: stn.FixedTrainable.of(3),  # type: ignore[arg-type]
+            TypeError,
+            "takes a Task class or object, not 3",
+        ),
         (lambda: fixed(steps_per_iteration=0), ValueError, "steps_per_iteration is 0"),
         (
             lambda: fixed()(config={**CONFIG, "stn": {"space": {}}}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileType  # type: ignore[import-untyped]
+from pyarrow.fs import FileSelector, FileType
 from ray.tune import Checkpoint
 
 from stn_tune.raytune.internals import saved_result

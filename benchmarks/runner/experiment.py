@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from pyarrow.fs import FileSelector  # type: ignore[import-untyped]
+from pyarrow.fs import FileSelector
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.logger import JsonLoggerCallback

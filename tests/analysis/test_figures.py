@@ -17,7 +17,7 @@ from stn_tune.record import HyperparameterInfo, Style
 from tests.analysis import logs
 
 mpl.use("Agg")
-COLOURS = {info.name: info.style.colour for info in logs.METHODS}
+COLOURS = {info.name: info.style.colour for info in logs.METHODS if info.style}
 
 
 def frame_of(tmp_path, runs: dict[tuple, list], **changes) -> pd.DataFrame:

@@ -31,7 +31,7 @@ def no_ink(results):
     raise MissingData("no ink")
 
 
-BLANK = Figure("blank", "Nothing at all.", no_ink, lambda frame: None)
+BLANK = Figure("blank", "Nothing at all.", no_ink, lambda frame: pytest.fail("there is nothing to draw"))
 
 
 def self_tuned(seed: int) -> list[dict]:

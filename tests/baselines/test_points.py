@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tracemalloc
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from baselines import GridSearch, RandomSearch
 from baselines.points import shuffled
 from tests.searchers import SearcherConformance
 
-LEVELS = {"a": [0.0, 0.5, 1.0], "b": [1, 2], "nested": {"c": ["x", "y", "z", "w"]}}
+LEVELS: dict[str, Any] = {"a": [0.0, 0.5, 1.0], "b": [1, 2], "nested": {"c": ["x", "y", "z", "w"]}}
 GRID = {
     "a": tune.grid_search(LEVELS["a"]),
     "b": tune.grid_search(LEVELS["b"]),
@@ -57,8 +58,8 @@ def grid(seed: int | None, space=GRID) -> GridSearch:
     return search
 
 
-def everything(search: GridSearch) -> list[dict]:
-    points = [search.suggest(str(i)) for i in range(len(search))]
+def everything(search: GridSearch) -> list[dict[str, Any]]:
+    points = [cast(dict[str, Any], search.suggest(str(i))) for i in range(len(search))]
     assert search.suggest("one more") == Searcher.FINISHED
     return points
 

@@ -11,7 +11,8 @@ from ray.tune.search import ConcurrencyLimiter
 
 import stn_tune as stn
 from baselines import skopt_search
-from baselines.skopt_search import DESIGNS, Axis, SkOptSearch
+from baselines.skopt_axis import Axis
+from baselines.skopt_search import DESIGNS, SkOptSearch
 from tests.searchers import SPACE, SearcherConformance
 
 LINE = {"x": tune.uniform(0, 1)}

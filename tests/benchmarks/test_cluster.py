@@ -153,7 +153,9 @@ def check_complete(out: Path, names: set[str]) -> None:
 
     Of what was under way when a node was lost, a report may be made again, with the same outcome, or be missing.
     """
-    assert {e.name for e in Store(out).record().experiments} == names
+    record = Store(out).record()
+    assert record is not None
+    assert {e.name for e in record.experiments} == names
     assert {path.name for path in (out / "runs").iterdir()} == {f"{name}.jsonl.gz" for name in names}
     for name in names:
         head, rows = unpack_log(Store(out).read_log(name))

@@ -42,7 +42,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.faults, self.ranges = files, [], True
+        self.files, self.ranges = files, True
+        self.faults: list[str | int] = []
         self.requests: list[tuple[str, str | None]] = []
         self.arrived, self.go_on = threading.Event(), threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}"

@@ -144,6 +144,7 @@ def smoke(command: list[str], out: Path, *expected: str) -> Store:
     assert main([*command, *SMALL, "--out", str(out), "--storage", str(out.parent / "storage")]) == 0
     store = Store(out)
     record = store.record()
+    assert record is not None
     assert record.study == command[0]
     assert {path.name for path in (out / "runs").iterdir()} == {f"{e.name}.jsonl.gz" for e in record.experiments}
     page = (out / "report" / "report.html").read_text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, cast
 
 import pytest
 import torch
@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from stn_tune.nn.kernels.cross_entropy import linear_cross_entropy
 
-REDUCTIONS = ("mean", "sum", "none")
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS: tuple[Reduction, ...] = ("mean", "sum", "none")
 
 
 def problem(*shape: int, classes: int = 11, features: int = 5) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -37,18 +38,18 @@ def grads(loss: Tensor, wrt: list[Tensor]) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4, 21, 256])
 @pytest.mark.parametrize("shape", [(21,), (7, 3), (1,)])
-def test_equals_torch(shape: tuple[int, ...], chunk: int, biased: bool, reduction: str) -> None:
+def test_equals_torch(shape: tuple[int, ...], chunk: int, biased: bool, reduction: Reduction) -> None:
     h, weight, target, bias = problem(*shape)
     target.view(-1)[1::5] = -100
-    arguments, wrt = ((h, weight, target, bias), [h, weight, bias]) if biased else ((h, weight, target), [h, weight])
-    ours = linear_cross_entropy(*arguments, chunk=chunk, reduction=reduction)
-    theirs = unfused(*arguments, reduction=reduction)
+    own, wrt = (bias, [h, weight, bias]) if biased else (None, [h, weight])
+    ours = linear_cross_entropy(h, weight, target, own, chunk=chunk, reduction=reduction)
+    theirs = unfused(h, weight, target, own, reduction=reduction)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(grads(ours, wrt), grads(theirs, wrt))
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_gradcheck(reduction: str) -> None:
+def test_gradcheck(reduction: Reduction) -> None:
     h, weight, target, bias = problem(2, 3)
     target[1, 1] = -100
 
@@ -60,7 +61,7 @@ def test_gradcheck(reduction: str) -> None:
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("needed", [0, 1, 2])
-def test_what_needs_a_gradient_does_not_change_it(needed: int, reduction: str) -> None:
+def test_what_needs_a_gradient_does_not_change_it(needed: int, reduction: Reduction) -> None:
     h, weight, target, bias = problem(9)
     wrt = [h, weight, bias]
     expected = grads(unfused(h, weight, target, bias, reduction=reduction), wrt)[needed]
@@ -71,7 +72,7 @@ def test_what_needs_a_gradient_does_not_change_it(needed: int, reduction: str) -
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_without_grad_and_backward_twice(reduction: str) -> None:
+def test_without_grad_and_backward_twice(reduction: Reduction) -> None:
     h, weight, target, bias = problem(9)
     loss = linear_cross_entropy(h, weight, target, bias, reduction=reduction)
     with torch.no_grad():
@@ -89,9 +90,9 @@ def test_logits_far_apart() -> None:
 
 
 def test_single_precision_at_a_usual_size() -> None:
-    arguments = [t.detach().float() if t.is_floating_point() else t for t in problem(300, classes=1001, features=67)]
-    wrt = [arguments[k].requires_grad_() for k in (0, 1, 3)]
-    ours, theirs = linear_cross_entropy(*arguments), unfused(*arguments)
+    double_h, double_weight, target, double_bias = problem(300, classes=1001, features=67)
+    h, weight, bias = wrt = [t.detach().float().requires_grad_() for t in (double_h, double_weight, double_bias)]
+    ours, theirs = linear_cross_entropy(h, weight, target, bias), unfused(h, weight, target, bias)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(grads(ours, wrt), grads(theirs, wrt))
 
@@ -154,13 +155,13 @@ def test_errors_name_the_value(change: dict[str, Any], message: str) -> None:
 def test_frozen_weight_costs_nothing() -> None:
     h, weight, target, bias = problem(9)
     loss = linear_cross_entropy(h, weight.detach(), target, bias.detach(), reduction="sum")
-    _, dw, db = loss.grad_fn.saved_tensors
+    _, dw, db = cast(Any, loss.grad_fn).saved_tensors
     assert dw is None
     assert db is None
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_needs_no_values_on_the_host(reduction: str) -> None:
+def test_needs_no_values_on_the_host(reduction: Reduction) -> None:
     """Tensors without values: any read of one, or a tensor of the CPU beside them, would raise."""
     h, weight, target, bias = problem(9)
     h, weight, bias = (t.detach().to("meta").requires_grad_() for t in (h, weight, bias))

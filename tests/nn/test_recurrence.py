@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -120,7 +122,7 @@ def test_carried_state_continues_the_sequence() -> None:
 
 def test_no_bias() -> None:
     *arguments, bias = inputs()
-    torch.testing.assert_close(lstm_layer(*arguments), lstm_layer(*arguments, torch.zeros_like(bias)))
+    torch.testing.assert_close(lstm_layer(*arguments), lstm_layer(*[*arguments, torch.zeros_like(bias)]))
 
 
 def test_batch_first_input_needs_no_copy_of_the_caller() -> None:
@@ -149,7 +151,7 @@ def test_overwritten_output_is_noticed() -> None:
 def test_scale_needs_a_row_per_example() -> None:
     *arguments, scale, bias = inputs()
     with pytest.raises(ValueError, match=r"scale has shape \(1, 8\); one row of 4H per example is \(3, 8\)"):
-        lstm_layer(*arguments, scale[:1], bias)
+        lstm_layer(*[*arguments, scale[:1], bias])
 
 
 def test_product_and_its_gradients() -> None:
@@ -167,7 +169,12 @@ def test_product_and_its_gradients() -> None:
 def test_frozen_weights_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     weight_grads = rowscale.weight_grads
-    monkeypatch.setattr(rowscale, "weight_grads", lambda *a: asked.append(a[-1]) or weight_grads(*a))
+
+    def recorded(*a: Any) -> Any:
+        asked.append(a[-1])
+        return weight_grads(*a)
+
+    monkeypatch.setattr(rowscale, "weight_grads", recorded)
     monkeypatch.setattr(rowscale, "input_grad", lambda *a: pytest.fail("x needs no gradient"))
     arguments = inputs()
     for argument in arguments[:7]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import stn_tune as stn
+from stn_tune.nn.per_example import Fold
 from stn_tune.nn.response import SelfTuning, required
 
 BATCH = 4
@@ -23,7 +25,7 @@ class Case:
     plain: Callable[[], nn.Module]
     input: Callable[[], Tensor]
     batch_dim: int = 0
-    fold: str | None = None
+    fold: Fold | None = None
     per_example: bool = True
 
 
@@ -68,6 +70,10 @@ each_per_example = pytest.mark.parametrize(
 )
 
 
+def responses(tuning: SelfTuning) -> dict[str, stn.nn.Response]:
+    return {name: cast(stn.nn.Response, response) for name, response in tuning.responses.items()}
+
+
 def convert(case: Case, hyper: stn.Hyper) -> tuple[nn.Module, nn.Module, SelfTuning]:
     """The plain layer, a self-tuned copy of it with gates large enough to matter, and what was added to it."""
     plain = case.plain().double()
@@ -82,7 +88,7 @@ def convert(case: Case, hyper: stn.Hyper) -> tuple[nn.Module, nn.Module, SelfTun
     tuning = required(model)
     assert tuning is not None
     with torch.no_grad():
-        for response in tuning.responses.values():
+        for response in responses(tuning).values():
             response.V.normal_()
     return plain, model[0], tuning
 
@@ -97,12 +103,12 @@ def materialized(plain: nn.Module, tuning: SelfTuning, delta: Tensor) -> nn.Modu
     result = copy.deepcopy(plain)
     with torch.no_grad():
         for name, parameter in result.named_parameters():
-            response = tuning.responses[f"0.{name}".replace(".", "/")]
+            response = responses(tuning)[f"0.{name}".replace(".", "/")]
             scale = response.V @ delta
             outputs_last = isinstance(plain, (nn.Embedding, nn.ConvTranspose2d)) and parameter.dim() > 1
             shape = [1] * parameter.dim()
             shape[1 if outputs_last else 0] = -1
-            parameter += scale.view(shape) * response.U
+            parameter.add_(scale.view(shape) * response.U)
     return result
 
 
@@ -136,7 +142,7 @@ def test_equals_the_plain_layer_outside_of_steps_and_without_gates(case: Case, h
     value = case.input()
     assert torch.equal(run(layer, value), run(plain, value)), "outside of steps it is the plain layer, to the bit"
     with torch.no_grad():
-        for response in tuning.responses.values():
+        for response in responses(tuning).values():
             response.V.zero_()
     with tuning.applied(hyper.sample(draw)):
         torch.testing.assert_close(run(layer, value), run(plain, value), rtol=1e-12, atol=1e-12)
@@ -231,7 +237,7 @@ def test_drop_connect_is_one_mask_for_a_weight_and_its_response(hyper: stn.Hyper
     tuning = required(model)
     value = torch.randn(2, BATCH, 3, dtype=torch.float64)
     with torch.no_grad():
-        for response in tuning.responses.values():
+        for response in responses(tuning).values():
             response.V.normal_()
     for sample in (hyper.sample(BATCH), hyper.sample()):
         with tuning.applied(sample):
@@ -245,10 +251,11 @@ def test_drop_connect_is_one_mask_for_a_weight_and_its_response(hyper: stn.Hyper
     with tuning.applied(sample):
         output, _ = model(value)
     torch.manual_seed(1)
-    mask = stn.nn.regularizers.noise((20, 5), 0.5, model.weight_hh_l0)
+    weight = cast(nn.Parameter, model.weight_hh_l0)
+    mask = stn.nn.regularizers.noise((20, 5), 0.5, weight)
     with torch.no_grad():
-        model.weight_hh_l0 *= mask
-        tuning.responses["weight_hh_l0"].U *= mask
+        weight.mul_(mask)
+        responses(tuning)["weight_hh_l0"].U.mul_(mask)
     model.reads = {"weight_dropout": 0.0}
     with tuning.applied(sample):
         torch.testing.assert_close(output, model(value)[0])
@@ -264,6 +271,7 @@ def test_only_lambda_and_sigma_get_a_gradient_in_a_hyperparameter_step(case: Cas
     sample = hyper.mean(differentiable=True) if draw == "mean" else hyper.sample(size, differentiable=True)
     with tuning.applied(sample, responding):
         loss = run(layer, case.input()).square().sum()
+    assert sample.lam is not None
     assert torch.autograd.grad(loss, sample.lam)[0].abs().max() > 0
     assert all(p.grad is None for p in tuning.model.parameters())
 
@@ -286,7 +294,8 @@ def test_rows_that_are_not_the_batch_get_a_clear_error(hyper: stn.Hyper):
 def test_precision_and_memory_format_are_the_models(draw: int | None):
     hyper = stn.Hyper({"a": stn.real(), "b": stn.real()})
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 5)).double()
-    model = stn.self_tune(model.to(memory_format=torch.channels_last), hyper)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stub
+    model = stn.self_tune(model, hyper)
     with required(model).applied(hyper.sample(draw)):
         output = model(torch.randn(BATCH, 3, 6, 6, dtype=torch.float64))
         output.square().sum().backward()
@@ -316,7 +325,8 @@ def test_the_padding_word_stays_zero_and_gets_no_gradient(hyper: stn.Hyper, draw
         output = model(value)
         assert (output[value == 2] == 0).all()
         output.sum().backward()
-    for weight in (model[0].weight, tuning.responses["0/weight"].U):
+    for weight in (cast(nn.Embedding, model[0]).weight, responses(tuning)["0/weight"].U):
+        assert weight.grad is not None
         assert (weight.grad[2] == 0).all()
         assert (weight.grad[3] != 0).all()
 

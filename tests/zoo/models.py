@@ -149,7 +149,7 @@ class Attention(nn.Module):
 
 
 class Recurrent(nn.Module):
-    def __init__(self, kind: type[nn.RNNBase], packed: bool = False, **options: Any):
+    def __init__(self, kind: type[nn.LSTM | nn.GRU], packed: bool = False, **options: Any):
         super().__init__()
         self.rnn = kind(WIDTH, 6, batch_first=True, **options)
         self.head = nn.Linear(12 if options.get("bidirectional") else 6, CLASSES)
@@ -183,6 +183,8 @@ def bag() -> nn.Module:
 
 class SwinBlock(nn.Module):
     """Window attention with a relative position bias: a table of as many rows as the batch has examples."""
+
+    index: Tensor
 
     def __init__(self) -> None:
         super().__init__()

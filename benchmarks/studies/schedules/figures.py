@@ -186,7 +186,8 @@ def draw_heatmaps(frame: pd.DataFrame) -> Picture:
             norm=mpl.colors.LogNorm() if asks_for_log(cells) else None,
         )
         mesh.set_rasterized(False)
-        best = group.loc[group["value"].idxmin() if lowest else group["value"].idxmax()]
+        at: Any = group["value"].idxmin() if lowest else group["value"].idxmax()
+        best = group.loc[at]
         place = (cells.columns.get_loc(best["x"]), cells.index.get_loc(best["y"]))
         ax.plot(*place, marker="*", ms=13, mfc="white", mec="#D55E00", mew=1.2, clip_on=False)
         _ticks(ax.xaxis, cells.columns)
@@ -245,8 +246,9 @@ def draw_greedy(frame: pd.DataFrame) -> Picture:
     left.set_xlabel("epoch")
     left.set_ylabel(frame.attrs["hyperparameter"])
     grid = frame[frame["part"] == "grid"].pivot(index="x", columns="value", values="y")
-    shades = mpl.colors.Normalize(grid.columns.min(), grid.columns.max())
-    for value in grid:
+    fixed: Any = grid.columns
+    shades = mpl.colors.Normalize(fixed.min(), fixed.max())
+    for value in fixed:
         right.plot(grid.index, grid[value], color=mpl.colormaps[SEQUENTIAL](shades(value)), lw=1.0)
     ends, drawn, followed = [], grid, frame[frame["part"] == "followed"]
     if len(followed):

@@ -60,7 +60,7 @@ def _losses(results: Results, about: pd.DataFrame) -> pd.DataFrame:
     chosen = []
     for row in about[["label", "panel", "title", "colour", "dash"]].to_dict("records"):
         own = best_trials(results.where(results.frame["label"] == row["label"])).frame
-        chosen.append(series(own, "epoch", results.metric, **row))
+        chosen.append(series(own, "epoch", results.metric, **{str(name): value for name, value in row.items()}))
     frame = pd.concat(chosen, ignore_index=True)
     seeds = rows.groupby("label")["experiment"].nunique().max()
     frame.attrs = {"ylabel": metric_title(results), "note": seeds_note(seeds)}
