@@ -71,13 +71,15 @@ _SUBMODULES = ("analysis", "augment", "nn")
 __all__ = sorted([*_MODULE_OF, *_SUBMODULES])
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return import_module(f"stn_tune.{name}")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module 'stn_tune' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
-    return value
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            return import_module(f"stn_tune.{name}")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'stn_tune' has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
