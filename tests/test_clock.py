@@ -15,11 +15,19 @@ from statistics import median
 from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
 
 import stn_tune as stn
 from stn_tune.raytune import clock as module
 from stn_tune.raytune.clock import COUNTED, Clock, cpu_seconds, start_seconds
 from tests.digits_task import CONFIG, Digits
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Other tests may have left children in this process that work and end."""
+    monkeypatch.setattr(module, "_running_descendants", lambda: 0.0)
 
 
 def work(cpu_s: float) -> None:
@@ -61,6 +69,7 @@ def test_a_grandchilds_cpu_time_counts():
         child.communicate("\n")
 
 
+@pytest.mark.usefixtures("alone")
 def test_waiting_costs_no_compute():
     clock = Clock(None)
     time.sleep(0.3)
@@ -79,10 +88,14 @@ def test_a_device_is_held_while_its_trial_waits():
     assert clock.now()["clock"] == "device"
 
 
-def test_readings_never_go_down(monkeypatch):
+@pytest.mark.usefixtures("alone")
+def test_readings_never_go_down_and_go_on_from_there(monkeypatch):
+    """A descendant that ended with nobody waiting for it keeps what it has used."""
     high = cpu_seconds()
     monkeypatch.setattr(module.time, "process_time", lambda: 0.0)
-    assert cpu_seconds() == high
+    assert cpu_seconds() == pytest.approx(high)
+    monkeypatch.setattr(module.time, "process_time", lambda: 0.5)
+    assert cpu_seconds() == pytest.approx(high + 0.5)
 
 
 def test_the_start_of_a_process_counts_once_and_only_if_it_was_started_for_the_trial():
@@ -97,6 +110,7 @@ def counted(clock: Clock) -> dict[str, float]:
     return {name: clock.now()[name] for name in COUNTED}
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_restarted_trial_counts_on_from_its_file(tmp_path):
     file = tmp_path / "clock.json"
     first = Clock(file, new_process=True)
@@ -114,6 +128,7 @@ def test_a_restarted_trial_counts_on_from_its_file(tmp_path):
     assert Clock(file).now()["train_s"] == 0.0
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_checkpoint_counts_on_where_there_is_no_file_and_never_twice():
     first = Clock(None)
     work(0.05)
@@ -133,6 +148,7 @@ def as_trial(name: str) -> stn.FixedTrainable:
     return trainable
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_clone_keeps_its_own_count(tmp_path):
     """PBT: a trial goes on from another trial's checkpoint, with the compute that it has used itself."""
     old, young = as_trial("old"), as_trial("young")
@@ -147,6 +163,7 @@ def test_a_clone_keeps_its_own_count(tmp_path):
     assert same._clock.now()["train_s"] == pytest.approx(old._clock.now()["train_s"])
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_trial_that_takes_over_a_process_has_a_count_of_its_own(tmp_path):
     trainable = as_trial("first")
     for folder in ("first", "second", "first"):
@@ -169,10 +186,33 @@ BUSY = "while True: pass"
 ROUNDS = 3
 
 
+class Counting(stn.Task):
+    """A loop that needs nothing but registers.
+
+    A real training does use more CPU time on a core that others use too, because each of its turns begins with cold
+    caches (1.1 to 1.4 times as much, measured): that is no fault of the clock, and not what is tested here.
+    """
+
+    def model(self, config):
+        return nn.Linear(1, 1)
+
+    def optimizer(self, model, config):
+        return torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def loaders(self, config):
+        return stn.Loaders(train=[torch.zeros(1)] * 4, valid=[torch.zeros(1)])
+
+    def loss(self, model, batch, hp):
+        total = 0
+        for k in range(600_000):
+            total += k * k
+        return model.weight.square().sum()
+
+
 def measure() -> tuple[float, float]:
     """Compute-seconds and wall-clock of a trial."""
-    trainable = stn.FixedTrainable.of(Digits)(config={**CONFIG, "seed": 0})
-    for _ in range(14):
+    trainable = stn.FixedTrainable.of(Counting)(config={"seed": 0})
+    for _ in range(3):
         row = trainable.train()
     return row["trial_compute_s"], row["wall_s"]
 
@@ -204,7 +244,7 @@ def test_busy_neighbours_do_not_change_compute_seconds():
                 crowded.append(measure())
     finally:
         os.sched_setaffinity(0, cores)
-    compute = [min(c for c, _ in found) for found in (alone, crowded)]  # what others do to the caches only adds
+    compute = [median(c for c, _ in found) for found in (alone, crowded)]
     wall = [median(w for _, w in found) for found in (alone, crowded)]
     assert compute[1] == pytest.approx(compute[0], rel=0.15)
     assert wall[1] > 1.15 * wall[0]

@@ -93,8 +93,9 @@ def start_seconds() -> float:
     return cpu_seconds() if age is None else min(age, cpu_seconds())
 
 
-_most: dict[int, float] = {}
-"""The largest CPU time that was read, by process: a forked one starts at 0."""
+_readings: dict[int, tuple[float, float]] = {}
+"""The last reading, and what descendants had used that ended with nobody waiting for them; by process, as forks start
+at 0."""
 
 
 def cpu_seconds() -> float:
@@ -102,11 +103,19 @@ def cpu_seconds() -> float:
 
     Descendants that are still running are found in /proc; where there is none, they count once they have ended.
     """
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # first: a child that ends now must not be counted twice
-    total = time.process_time() + ended.ru_utime + ended.ru_stime + _running_descendants()
     process = os.getpid()
-    _most[process] = max(_most.get(process, 0.0), total)
-    return _most[process]
+    last, lost = _readings.get(process, (0.0, 0.0))
+    total = _read_cpu()
+    if total < last:  # a child may have ended between the readings of those that run and those that have ended
+        total = _read_cpu()
+    lost += max(0.0, last - total)
+    _readings[process] = total, lost
+    return total + lost
+
+
+def _read_cpu() -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)  # first: a child that ends now must not be counted twice
+    return time.process_time() + ended.ru_utime + ended.ru_stime + _running_descendants()
 
 
 def _running_descendants() -> float:

@@ -184,7 +184,7 @@ def test_the_paper_preset_runs_at_full_size(name):
     if name == "ptb":
         lstm = 2 * (4 * 650 * (650 + 650))
         assert elementary == 10_000 * 650 + 10_000 + lstm + 2 * 2 * 4 * 650
-        assert total == elementary + lstm + 2 * (4 * 650 + 2 * n * 4 * 650)
+        assert total == elementary + lstm + 2 * (2 * 4 * 650 + 4 * n * 4 * 650)
     else:
         convs = [(3, 64), (64, 192), (192, 384), (384, 256), (256, 256)]
         fcs = [(1024, 4096), (4096, 4096), (4096, 10)]
@@ -196,7 +196,7 @@ def test_the_paper_preset_runs_at_full_size(name):
     losses = [tuner.train_step(p.task.loss, next(train)) for _ in range(3)]
     losses += [tuner.valid_step(p.task.loss, next(valid)) for _ in range(2)]
     assert all(math.isfinite(loss) for loss in losses)
-    assert tuner.step == 3
+    assert tuner.weight_steps == 3
     assert len(tuner.schedule) == 2
 
 
