@@ -1,4 +1,4 @@
-"""Checkpoint files: there whole or not at all, and read without trusting them."""
+"""Checkpoint files: written atomically, and read without trusting them."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Schedule:
         return cls(space, data["steps"], data["values"], data.get("scales"), data.get("total_steps"))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the schedule as JSON, whole or not at all."""
+        """Writes the schedule as JSON, atomically."""
         write_atomic(Path(path), (json.dumps(self.to_json()) + "\n").encode())
 
     @classmethod

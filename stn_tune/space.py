@@ -53,7 +53,7 @@ def _domains() -> ModuleType:
 class HyperSpace(Mapping[str, Any]):
     """Named domains in a fixed order: column i of an unconstrained tensor u belongs to ``names[i]``.
 
-    ``init`` are initial values by name, for whoever is not given any others.
+    ``init`` are default initial values by name.
     """
 
     def __init__(

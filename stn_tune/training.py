@@ -63,7 +63,7 @@ def moved_by(*optimizers: Optimizer) -> set[int]:
 
 
 class Trainer(ABC):
-    """A model, the optimizers of its weights, and steps that are applied whole or not at all."""
+    """A model, the optimizers of its weights, and atomic steps: a step that fails changes nothing."""
 
     def __init__(
         self,

@@ -188,7 +188,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._scheduler.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> str:
-        """Everything that training continues from, in one file that is there whole or not at all."""
+        """Everything that training continues from, in one file that is written atomically."""
         trainer = self._trainer.state_dict()
         state = {
             "trainer": trainer,
