@@ -233,6 +233,8 @@ def neighbours(count: int) -> Iterator[None]:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="all processes have to be on one core")
 def test_busy_neighbours_do_not_change_compute_seconds():
     """The same trial alone and beside two busy processes."""
+    if os.getloadavg()[0] > 0.8:
+        pytest.skip("needs a machine with nothing else to do")
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     alone, crowded = [], []

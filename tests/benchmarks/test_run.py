@@ -359,8 +359,9 @@ def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
     )
     try:
         reported = _wait_for_rows(tmp_path / "storage", at_least=8)
+        _stop_between_writes(first.pid, tmp_path / "storage")
     finally:
-        _kill_session(first.pid)
+        _signal_session(first.pid, signal.SIGKILL)
         first.wait()
     again = subprocess.run([*command, "--resume"], cwd=REPO, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0, again.stdout + again.stderr
@@ -392,7 +393,21 @@ def _wait_for_rows(storage: Path, at_least: int) -> dict[str, dict[str, list[int
     raise AssertionError(f"no {at_least} rows of each method in time: {found}")
 
 
-def _kill_session(leader: int) -> None:
+def _stop_between_writes(leader: int, storage: Path) -> None:
+    """Stops all processes at a moment when Tune's state files are complete: it does not write them atomically, and a
+    truncated one is refused (see the test of truncated states)."""
+    for _ in range(50):
+        _signal_session(leader, signal.SIGSTOP)
+        try:
+            for state in storage.glob("*/*/experiment_state-*.json"):
+                json.loads(state.read_text())
+            return
+        except ValueError:
+            _signal_session(leader, signal.SIGCONT)
+            time.sleep(0.1)
+
+
+def _signal_session(leader: int, number: int) -> None:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -400,4 +415,4 @@ def _kill_session(leader: int) -> None:
             except ProcessLookupError:
                 continue
             if same:
-                os.kill(int(entry.name), signal.SIGKILL)
+                os.kill(int(entry.name), number)

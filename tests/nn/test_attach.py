@@ -14,7 +14,7 @@ import stn_tune as stn
 from benchmarks.models.alexnet import AlexNet
 from benchmarks.models.language_model import LanguageModel
 from stn_tune.nn.regularizers import alpha_dropout, feature_alpha_dropout
-from stn_tune.nn.response import required
+from stn_tune.nn.response import required, self_tuning_of
 
 RATE = tune.uniform(0, 0.9)
 
@@ -194,7 +194,7 @@ class TestRelease:
         assert list(model.state_dict()) == names
         assert (model.drop.p, model.rnn.dropout) == (rate, rate)
         assert type(model.drop.p) is float
-        assert required(model) is None
+        assert self_tuning_of(model) is None
         with pytest.raises(stn.ConversionError, match=r"Tied is not self-tuned: pass it through self_tune"):
             stn.release(model)
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import stn_tune as stn
-from stn_tune.nn.response import required
+from stn_tune.nn.response import required, self_tuning_of
 from tests.zoo.models import BATCH, CASES, CLASSES, WIDTH, Wrapper, cnn, images, lora, mlp, vectors
 
 pytestmark = [
@@ -251,7 +251,7 @@ def test_peft_merges_into_a_plain_model():
     expected = case.predict(tuner.model, batch)
     merged = copy.deepcopy(tuner.model).merge_and_unload()
     torch.testing.assert_close(case.predict(merged, batch), expected, rtol=1e-4, atol=1e-6)
-    assert required(merged) is None
+    assert self_tuning_of(merged) is None
     assert type(merged).__name__ == "GPT2LMHeadModel"
     base = type(merged)(merged.config)
     base.load_state_dict(merged.state_dict())
