@@ -12,15 +12,11 @@ from typing import Any
 from baselines import EarlierResult
 from benchmarks.tasks import Problem
 from stn_tune import Schedule
-from stn_tune.analysis.trials import Lines
+from stn_tune.analysis.trials import HOUSEKEEPING, Lines
 from stn_tune.raytune.internals import trial_log
 from stn_tune.record import LOG_FORMAT, RESERVED, VERSION, ExperimentInfo, TrialInfo
 
-DROPPED = {
-    "checkpoint_dir_name", "config", "date", "experiment_id", "experiment_tag", "hostname", "iterations_since_restore",
-    "node_ip", "pid", "should_checkpoint", "time_since_restore", "time_this_iter_s", "time_total_s", "timestamp",
-    "timesteps_since_restore", "trial", "trial_id", "warmup_time",
-}  # fmt: skip
+DROPPED = (HOUSEKEEPING - {"clock"}) | {"timestamp", "time_this_iter_s", "time_total_s"}
 """What Tune adds to every row and no analysis needs."""
 
 LogRow = dict[str, Any]

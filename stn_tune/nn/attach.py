@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, TypeVar, cast
 
 import torch
@@ -13,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from stn_tune.errors import ConversionError, LayoutError, unknown_hyperparameter
 from stn_tune.hyper import Fixed, Hyper, Source, Value
-from stn_tune.nn.bindings import Binding, resolve
+from stn_tune.nn.bindings import Binding, matches, resolve
 from stn_tune.nn.per_example import Fold, Layout, has_form
 from stn_tune.nn.regularizers import Reader
 from stn_tune.nn.response import NAME, Response, SelfTuning, required, self_tuning_of
@@ -279,7 +278,7 @@ class _Patterns:
     def value(self, given: Mapping[str, Any] | Sequence[str], path: str) -> Any:
         """What the first pattern says that matches ``path``; True for a list."""
         for pattern in given:
-            if path == pattern or path.startswith(f"{pattern}.") or fnmatchcase(path, pattern):
+            if matches(path, pattern):
                 self._used.add(pattern)
                 return given[pattern] if isinstance(given, Mapping) else True
         return None

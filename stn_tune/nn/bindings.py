@@ -153,6 +153,11 @@ class _Watched(dict[str, Any]):
         return self.plain.keys()
 
 
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path or glob means ``path``, or a module that holds it."""
+    return path == pattern or path.startswith(f"{pattern}.") or fnmatchcase(path, pattern)
+
+
 def rate_attribute(module: nn.Module) -> str | None:
     """The attribute in which a module of torch holds its dropout rate."""
     return next((attribute for kind, attribute in ATTRIBUTES.items() if isinstance(module, kind)), None)

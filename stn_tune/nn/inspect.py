@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from torch import nn
 
 from stn_tune.errors import ConversionError
-from stn_tune.nn.bindings import rate_attribute
+from stn_tune.nn.bindings import matches, rate_attribute
 from stn_tune.nn.per_example import has_form
 from stn_tune.nn.regularizers import Reader
-from stn_tune.nn.response import SelfTuning, self_tuning_of
+from stn_tune.nn.response import SelfTuning, required
 from stn_tune.space import HyperSpace
 
 HIGHEST_RATE = 0.9
@@ -48,7 +47,7 @@ def dropouts(
             name = path.replace(".", "_")
             name = f"dropout_{name}" if name.isdigit() else name or "dropout"
         else:
-            matching = [p for p in names if p == path or path.startswith(f"{p}.") or fnmatchcase(path, p)]
+            matching = [pattern for pattern in names if matches(path, pattern)]
             if not matching:
                 continue
             name = names[matching[0]]
@@ -75,9 +74,7 @@ def describe(model: nn.Module) -> str:
 
     Parameters of repeated layers are one line: ``h.{0..11}.attn.weight``.
     """
-    tuning = self_tuning_of(model)
-    if tuning is None:
-        raise ConversionError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
+    tuning = required(model)
     parameters = _parameter_rows(tuning)
     lines = [*_head(tuning), "", *_table(("parameter", "shape", "response"), parameters)]
     if any(response.startswith(f"responds{MEAN_DRAW}") for _, _, response in parameters):
