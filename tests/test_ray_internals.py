@@ -32,3 +32,22 @@ def test_private_names_of_ray_are_used_in_one_file(path):
         assert set(found) >= OF_RAY
     else:
         assert not found
+
+
+def test_a_trial_that_starts_over_in_a_new_folder_keeps_its_rows(tmp_path):
+    """Tune does that when it resumes from a state that was saved before the trial had started."""
+    from ray.train._internal.storage import StorageContext
+    from ray.tune.experiment import Trial
+
+    from stn_tune.raytune.internals import trial_log
+
+    storage = StorageContext(storage_path=str(tmp_path), experiment_dir_name="experiment")
+    trial = Trial("trainable", trial_id="a1b2_00000", storage=storage, stub=True)
+    for folder, lines in {"t_a1b2_00000_before": '{"n": 1}\n{"n": 2', "t_a1b2_00001": '{"n": 9}\n'}.items():
+        (tmp_path / "experiment" / folder).mkdir()
+        (tmp_path / "experiment" / folder / "result.json").write_text(lines)
+    trial.storage.trial_dir_name = "t_a1b2_00000_after"
+    own = tmp_path / "experiment" / trial.storage.trial_dir_name
+    own.mkdir()
+    (own / "result.json").write_text('{"n": 1}\n{"n": 2}\n')
+    assert trial_log(trial).decode().splitlines() == ['{"n": 1}', '{"n": 2', '{"n": 1}', '{"n": 2}']

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pyarrow.fs import FileSelector, FileType
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import get_fs_and_path
 from ray.tune import Checkpoint, ResultGrid, Stopper, Tuner
@@ -34,13 +35,27 @@ def trials_of(results: ResultGrid) -> list[Trial]:
 
 
 def trial_log(trial: Trial) -> bytes:
-    """The contents of a trial's ``result.json`` in storage; empty if it has none."""
+    """What a trial has reported: its ``result.json`` in storage; empty if it has none.
+
+    A trial that started after Tune last saved its state begins in a new folder when the experiment is resumed, so all
+    folders with its id are read, the present one last.
+    """
     storage = trial.storage
-    path = f"{storage.trial_fs_path}/result.json"
-    if not storage.storage_filesystem.get_file_info(path).is_file:
+    files, own = storage.storage_filesystem, storage.trial_fs_path
+    found = files.get_file_info(FileSelector(storage.experiment_fs_path))
+    folders = sorted(
+        (info.path for info in found if info.type == FileType.Directory and trial.trial_id in info.base_name),
+        key=lambda path: (path == own, path),
+    )
+    return b"".join(_read(files, f"{folder}/result.json") for folder in folders)
+
+
+def _read(files: Any, path: str) -> bytes:
+    if not files.get_file_info(path).is_file:
         return b""
-    with storage.storage_filesystem.open_input_stream(path) as stream:
-        return bytes(stream.read())
+    with files.open_input_stream(path) as stream:
+        data = bytes(stream.read())
+    return data if not data or data.endswith(b"\n") else data + b"\n"
 
 
 def set_search_properties(

@@ -101,16 +101,14 @@ def test_an_address_where_nobody_listens_is_named_at_once(tmp_path):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, ray_session) -> Path:
-    """A run of methods that search until the budget is used up, one that does not, and two that build on it."""
+    """A run of a method that searches until the budget is used up, one that does not, and two that build on it."""
     folder = tmp_path_factory.mktemp("run")
-    assert run_experiments(
-        options(folder), choose(["stn", "grid", "random", "final", "replay"], [0]), Console(quiet=True)
-    )
+    assert run_experiments(options(folder), choose(["stn", "grid", "final", "replay"], [0]), Console(quiet=True))
     return folder
 
 
 def test_every_method_is_finished_within_its_budget(finished):
-    for method in ("stn", "grid", "random", "final", "replay"):
+    for method in ("stn", "grid", "final", "replay"):
         head, rows = rows_of(finished, f"{method}-0")
         assert head["method"] == method
         assert head["budget_s"] == 14.0
@@ -118,7 +116,7 @@ def test_every_method_is_finished_within_its_budget(finished):
         assert spent == sorted(spent)
         assert all(s < 14.0 for s in spent[:-1])
         assert {t["config"]["seed"] for t in head["trials"]} == {0}
-        if method in ("grid", "random"):
+        if method == "grid":
             assert spent[-1] >= 14.0
             assert len(head["trials"]) >= 2
         else:
@@ -194,21 +192,21 @@ def test_the_record_says_what_was_run(finished):
     assert [e.name for e in record.experiments][:2] == ["stn-0", "grid-0"]
     assert record.experiment("stn-0").online == record.tuned == tuple(record.task.space)
     assert record.experiment("grid-0").online == ()
-    assert [m.name for m in record.methods] == ["stn", "grid", "random", "final", "replay"]
+    assert [m.name for m in record.methods] == ["stn", "grid", "final", "replay"]
     (invocation,) = record.invocations
     assert invocation.versions["ray"]
     assert invocation.machine["cores"] == os.cpu_count()
 
 
 def test_a_log_begins_with_its_experiment(finished):
-    head, _ = rows_of(finished, "random-0")
+    head, _ = rows_of(finished, "grid-0")
     about = {
         key: head.pop(key) for key in ("format", "version", "task", "preset", "budget_s", "clock", "metric", "mode")
     }
     assert about["version"] == 2
     assert (about["clock"], about["metric"], about["mode"]) == ("cpu", "val_loss", "min")
-    info = ExperimentInfo.from_json(head, "random-0")
-    assert info.name == "random-0"
+    info = ExperimentInfo.from_json(head, "grid-0")
+    assert info.name == "grid-0"
     assert [t.number for t in info.trials] == list(range(len(info.trials)))
     assert info.machine["cores"] == os.cpu_count()
 
@@ -272,10 +270,13 @@ def test_folders_that_cannot_be_resumed_are_refused(tmp_path):
 
 def test_a_log_says_how_many_lines_were_lost(tmp_path):
     good = json.dumps({"val_loss": 1.0, "compute_s": 1.0, "elapsed_s": 1.0, "training_iteration": 1}) + "\n"
-    (tmp_path / "result.json").write_text(
+    (tmp_path / "trial_a").mkdir()
+    (tmp_path / "trial_a" / "result.json").write_text(
         good + "{glued{\n" + good.replace("1.0", "2.0").replace('n": 1', 'n": 2') + '{"torn": '
     )
-    storage = SimpleNamespace(trial_fs_path=str(tmp_path), storage_filesystem=LocalFileSystem())
+    storage = SimpleNamespace(
+        experiment_fs_path=str(tmp_path), trial_fs_path=f"{tmp_path}/trial_a", storage_filesystem=LocalFileSystem()
+    )
     trial = SimpleNamespace(trial_id="a", status="TERMINATED", config={"drop": 0.1, "stn": {}}, storage=storage)
     head, rows = unpack_log(pack_log(ExperimentInfo("random", 0), {"task": "digits"}, [trial]))
     assert head["trials"] == [{"number": 0, "id": "a", "status": "TERMINATED", "config": {"drop": 0.1}, "lost": 2}]
@@ -359,7 +360,7 @@ def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
     )
     try:
         reported = _wait_for_rows(tmp_path / "storage", at_least=8)
-        _stop_between_writes(first.pid, tmp_path / "storage")
+        saved = _stop_between_writes(first.pid, tmp_path / "storage")
     finally:
         _signal_session(first.pid, signal.SIGKILL)
         first.wait()
@@ -372,7 +373,8 @@ def test_killed_half_way_it_resumes_and_loses_nothing(tmp_path):
         for trial, iterations in reported[method].items():
             now = [row["training_iteration"] for row in rows if row["trial"] == ids[trial]]
             assert set(iterations) <= set(now), "rows that had been reported are still there"
-            assert len(now) - len(set(now)) <= (1 if method == "asha" else len(now)), "at most one iteration is redone"
+            if method == "asha" and trial in saved:
+                assert len(now) - len(set(now)) <= 1, "at most one iteration is redone"
     assert len(RunRecord.read(tmp_path / "out").invocations) == 2
 
 
@@ -393,18 +395,20 @@ def _wait_for_rows(storage: Path, at_least: int) -> dict[str, dict[str, list[int
     raise AssertionError(f"no {at_least} rows of each method in time: {found}")
 
 
-def _stop_between_writes(leader: int, storage: Path) -> None:
+def _stop_between_writes(leader: int, storage: Path) -> set[str]:
     """Stops all processes at a moment when Tune's state files are complete: it does not write them atomically, and a
-    truncated one is refused (see the test of truncated states)."""
+    truncated one is refused (see the test of truncated states). Gives the trials that are saved as started."""
     for _ in range(50):
         _signal_session(leader, signal.SIGSTOP)
         try:
-            for state in storage.glob("*/*/experiment_state-*.json"):
-                json.loads(state.read_text())
-            return
+            states = [json.loads(state.read_text()) for state in storage.glob("*/*/experiment_state-*.json")]
         except ValueError:
             _signal_session(leader, signal.SIGCONT)
             time.sleep(0.1)
+            continue
+        trials = [json.loads(trial) for state in states for trial, _ in state["trial_data"]]
+        return {trial["trial_id"] for trial in trials if trial["relative_logdir"]}
+    raise AssertionError("Tune's state files are never complete")
 
 
 def _signal_session(leader: int, number: int) -> None:
