@@ -96,12 +96,17 @@ class Trainer(ABC):
         """The optimizer of the weights; the first, where there are several."""
         return self.optimizers[0]
 
-    @property
-    def _parameters(self) -> dict[str, Tensor]:
-        """What the optimizers move, by name; what is not the model's is named by its place."""
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        moved = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
-        return {names.get(id(p), f"parameter {k} of the optimizer"): p for k, p in enumerate(moved)}
+    def _weights(self) -> list[Tensor]:
+        """What the optimizers move."""
+        return [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+
+    def _name(self, weight: Tensor) -> str:
+        """A weight by its name; what is not the model's, by its place."""
+        for name, p in self.model.named_parameters():
+            if p is weight:
+                return name
+        place = next(k for k, p in enumerate(self._weights()) if p is weight)
+        return f"parameter {place} of the optimizer"
 
     def _require_training(self) -> None:
         if not self.model.training:
@@ -191,7 +196,7 @@ class Trainer(ABC):
 
     def _apply(self, loss: Tensor) -> None:
         """Checks, clips and moves the weights."""
-        self._check("training loss", loss, "gradient", self._parameters, self.clip)
+        self._check("training loss", loss, "gradient", self._weights(), self._name, self.clip)
         for optimizer in self.optimizers:
             optimizer.step()
 
@@ -203,25 +208,28 @@ class Trainer(ABC):
         loss_name: str,
         loss: Tensor,
         gradient: str,
-        parameters: Mapping[str, Tensor],
+        moved: Sequence[Tensor],
+        name: Callable[[Tensor], str],
         clip: float | None,
     ) -> None:
         """Raises, before anything is updated, if the loss or a gradient is not finite; then clips."""
-        grads = {name: p.grad for name, p in parameters.items() if p.grad is not None}
-        sparse = [name for name, grad in grads.items() if grad.is_sparse]
-        if sparse and clip is not None:
-            raise ValueError(f"clip is {clip}, but the gradient of {sparse[0]} is sparse: torch clips dense ones only")
-        for name in sparse:
-            grads[name] = grads[name].coalesce().values()
-        norm = nn.utils.get_total_norm(list(grads.values())) if grads else torch.zeros_like(loss)
+        with_gradient = [(p, p.grad) for p in moved if p.grad is not None]
+        sparse = next((p for p, grad in with_gradient if grad.is_sparse), None)
+        if sparse is not None and clip is not None:
+            raise ValueError(
+                f"clip is {clip}, but the gradient of {name(sparse)} is sparse: torch clips dense ones only"
+            )
+        grads = [grad.coalesce().values() if grad.is_sparse else grad for _, grad in with_gradient]
+        norm = nn.utils.get_total_norm(grads) if grads else torch.zeros_like(loss)
         if not torch.isfinite(torch.stack([loss.detach().to(norm), norm])).all():
             where = f"at step {self.weight_steps}"
             if not torch.isfinite(loss):
                 raise NonFiniteError(f"the {loss_name} is {loss.item()} {where}; the step was not applied")
-            bad = next((n for n, g in grads.items() if not torch.isfinite(g).all()), "all parameters together")
-            raise NonFiniteError(f"the {gradient} of {bad} is not finite {where}; the step was not applied")
+            bad = next((p for (p, _), g in zip(with_gradient, grads, strict=True) if not torch.isfinite(g).all()), None)
+            which = "all parameters together" if bad is None else name(bad)
+            raise NonFiniteError(f"the {gradient} of {which} is not finite {where}; the step was not applied")
         if clip is not None:
-            nn.utils.clip_grads_with_norm_(list(parameters.values()), clip, norm)
+            nn.utils.clip_grads_with_norm_(moved, clip, norm)
 
     @contextmanager
     def _unharmed(self) -> Iterator[None]:

@@ -199,8 +199,11 @@ class SelfTuner(Trainer):
         with self._unharmed():
             with self.tuning(batch) as sample:
                 loss = self.backward(loss_fn(self.model, batch, sample))
-            moved = {"λ": self.hyper.lam} | ({"σ": self.hyper.raw_sigma} if self.hyper.tune_scale else {})
-            self._check("validation loss", loss, "hyperparameter gradient", moved, None)
+            lam, raw_sigma = self.hyper.lam, self.hyper.raw_sigma
+            moved = [lam, raw_sigma] if self.hyper.tune_scale else [lam]
+            self._check(
+                "validation loss", loss, "hyperparameter gradient", moved, lambda p: "λ" if p is lam else "σ", None
+            )
             self.step()
         return loss
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -128,6 +128,33 @@ class Responding:
     places: tuple[Place, ...]
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The responding parameters, and the way to each through the model: valid as long as nothing was replaced."""
+
+    responding: list[Responding]
+    links: list[tuple[nn.Module, str, nn.Module]]
+
+    def still(self) -> bool:
+        """Whether the model holds all of them where they were."""
+        return all(parent._modules.get(name) is child for parent, name, child in self.links) and all(
+            place.module._parameters.get(place.name) is r.weight for r in self.responding for place in r.places
+        )
+
+
+def _links(model: nn.Module, places: Iterable[str]) -> list[tuple[nn.Module, str, nn.Module]]:
+    """Every step from a module to its child on the way to these places, once."""
+    result: dict[str, tuple[nn.Module, str, nn.Module]] = {}
+    for place in places:
+        module, path = model, ""
+        for name in place.split(".")[:-1]:
+            path = f"{path}.{name}"
+            child = cast(nn.Module, module._modules[name])
+            result[path] = module, name, child
+            module = child
+    return list(result.values())
+
+
 class SelfTuning(nn.Module):
     """What ``self_tune`` adds to a model, as one submodule of it: λ and σ, and a response per responding parameter.
 
@@ -153,6 +180,7 @@ class SelfTuning(nn.Module):
         self.layouts = dict(layouts)
         self.reasons = dict(reasons)
         object.__setattr__(self, "_model", model)  # no submodule: the model holds this one
+        self._found: _Found | None = None
         self._applied = False
         self._register_load_state_dict_pre_hook(_reorder, with_module=True)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_settle)  # type: ignore[no-untyped-call]
@@ -170,6 +198,11 @@ class SelfTuning(nn.Module):
 
     def responding(self) -> list[Responding]:
         """Every responding parameter that is not frozen, as the model holds it now; raises where one was replaced."""
+        if self._found is None or not self._found.still():
+            self._found = self._find()
+        return [r for r in self._found.responding if r.weight.requires_grad]
+
+    def _find(self) -> _Found:
         result = []
         for path, places in self.places.items():
             response = cast(Response, self.responses[path.replace(".", "/")])
@@ -186,9 +219,11 @@ class SelfTuning(nn.Module):
                     raise ConversionError(
                         f"{name} is no longer tied to {path}: tie parameters before self_tune, or untie them before it"
                     )
-            if weight.requires_grad:
-                result.append(Responding(path, weight, response, tuple(found)))
-        return result
+            result.append(Responding(path, weight, response, tuple(found)))
+        return _Found(result, _links(self._model, (place for places in self.places.values() for place in places)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_found": None}
 
     def check_idle(self) -> None:
         """Raises within a step."""
