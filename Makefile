@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo quick test setup lint clean
+.PHONY: demo quick test slow setup lint clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks demo
@@ -14,8 +14,13 @@ quick: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray and not slow" tests/test_space.py tests/test_hyper.py \
 	  tests/test_tuner.py tests/test_imports.py tests/nn/test_responses.py tests/nn/test_attach.py tests/analysis stn_tune
 
+# Everything but the slow tests.
 test: $(STAMP) lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+# Whole studies, clusters that lose nodes, killed commands: minutes each. CI runs these, too.
+slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -28,6 +28,7 @@ def rows(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_a_killed_driver_is_carried_on_by_restore(tmp_path):
     address = ray.get_runtime_context().gcs_address

@@ -189,6 +189,7 @@ def test_ray_job_submit_runs_a_benchmark(nodes, tmp_path):
     assert not sent & {".git", ".venv", "results", "tests", ".mypy_cache"}
 
 
+@pytest.mark.slow
 def test_storage_that_nodes_do_not_share_is_one_line_and_code_2(nodes, tmp_path):
     """/proc/self/cwd: a folder that the command sees, and that is another one in every process elsewhere."""
     code, _, errors = nodes.output(

@@ -159,7 +159,7 @@ def smoke(command: list[str], out: Path, *expected: str) -> Store:
 @pytest.mark.usefixtures("ray_session")
 def test_schedules_run(tmp_path):
     store = smoke(
-        ["schedules", "pydoc", "--levels", "3", "--heatmap", "2", "--starts", "0.5", "--set", "lr_patience=1"],
+        ["schedules", "pydoc", "--levels", "2", "--heatmap", "2", "--starts", "0.5", "--set", "lr_patience=1"],
         tmp_path / "out",
         "schedules-by-start",
         "perturbed",
