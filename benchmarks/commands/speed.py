@@ -14,7 +14,10 @@ SUMMARY = "the cost of a self-tuning step relative to a plain one"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to time, and how often."""
     parser.add_argument(
-        "--only", choices=["lstm", "cnn", "tasks", "tune"], action="append", help="only this group of rows; repeatable"
+        "--only",
+        choices=["lstm", "cnn", "forward", "growth", "tasks", "tune"],
+        action="append",
+        help="only this group of rows; repeatable",
     )
     parser.add_argument("--size", choices=["paper", "smoke"], default="paper", help="model size (default paper)")
     parser.add_argument(

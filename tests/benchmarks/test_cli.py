@@ -14,6 +14,7 @@ import stn_tune
 from baselines import METHODS
 from benchmarks.__main__ import main
 from benchmarks.arguments import seconds, seed_list
+from benchmarks.commands import build_parser
 
 REPO = Path(__file__).parents[2]
 
@@ -106,6 +107,7 @@ import stn_tune
 from baselines import METHODS
 from benchmarks.__main__ import main
 from benchmarks.arguments import seconds, seed_list
+from benchmarks.commands import build_parser
 for argv, expected in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
         try:
@@ -172,32 +174,36 @@ def test_bad_input_of_train_is_one_line_and_code_2(arguments, message, capsys):
 
 
 def test_speed_gives_every_row_as_json(capsys):
-    assert (
-        main(
-            [
-                "speed",
-                "--size",
-                "smoke",
-                "--rounds",
-                "2",
-                "--only",
-                "lstm",
-                "--only",
-                "cnn",
-                "--only",
-                "tasks",
-                "--json",
-            ]
-        )
-        == 0
-    )
+    groups = ["lstm", "cnn", "forward", "growth", "tasks"]
+    only = [part for group in groups for part in ("--only", group)]
+    assert main(["speed", "--size", "smoke", "--rounds", "2", *only, "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(rows) == 9
+    assert len(rows) == len({row["name"] for row in rows}) == 7 + 8 + 6 + 4 + 3
     for row in rows:
-        assert {"name", "ratio", "limit", "target", "ms", "rss_mib"} <= set(row)
+        assert {"name", "ratio", "limit", "traffic", "target", "ms", "rss_mib"} <= set(row)
         assert row["ratio"] > 0
-    assert main(["speed", "--size", "smoke", "--rounds", "1", "--only", "cnn"]) == 0
-    assert "limit by" in capsys.readouterr().out
+    ratios = {row["name"]: row["ratio"] for row in rows}
+    epoch = ratios["ST-LSTM weight step"] + ratios["ST-LSTM hyper step"] / 4
+    assert ratios["ST-LSTM epoch 4:1"] == pytest.approx(epoch)
+
+
+def test_speed_table_fits_the_terminal(capsys, monkeypatch):
+    from benchmarks.microbenchmarks.speed import print_speed_table
+    from benchmarks.microbenchmarks.speed.timing import SpeedRow
+
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [SpeedRow("ST-LSTM weight, per example", 1.234, 1.51, 2.17, 1.5, 1234.5, 98.76, 1234.5)]
+    print_speed_table(rows, "paper", rounds=7, threads=1)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "ST-LSTM weight, per example 1.23 ≤1.50 1.51 2.17 1,234 98.8 1,234" in [" ".join(x.split()) for x in lines]
+
+
+def test_speed_choices_are_the_groups():
+    from benchmarks.microbenchmarks.speed import GROUPS
+
+    for group in GROUPS:
+        assert build_parser().parse_args(["speed", "--only", group]).only == [group]
 
 
 def test_speed_limits_are_those_of_counting_operations():
@@ -207,6 +213,14 @@ def test_speed_limits_are_those_of_counting_operations():
     assert lstm["weight"] == pytest.approx(1.51, abs=0.005)
     assert lstm["hyper, one λ"] == pytest.approx(0.84, abs=0.005)
     assert limits(1.0, 0.0)["hyper"] == pytest.approx(4 / 3)
+
+
+def test_speed_traffic_counts_the_passes_over_the_weights():
+    from benchmarks.microbenchmarks.speed import traffic
+
+    assert traffic(0.0, 1.0, clip=True, momentum=False)["weight"] == 1
+    assert traffic(1.0, 0.0, clip=True, momentum=False) == {"weight": (9 + 12) / 9, "hyper": 11 / 9}
+    assert traffic(1.0, 0.0, clip=False, momentum=True) == {"weight": (9 + 12) / 8, "hyper": 11 / 8}
 
 
 @pytest.mark.parametrize(
