@@ -6,9 +6,9 @@ import json
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from stn_tune.atomic import write_atomic
 from stn_tune.checkpoint import STATE_FILE, check_version, read
 from stn_tune.errors import ScheduleError, SpaceError, unknown_hyperparameter
+from stn_tune.pbt_log import best_lineage
 from stn_tune.space import HyperSpace
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Schedule:
     """Values of hyperparameters over the course of training.
 
     ``steps[k]`` is the number of weight steps done when ``values[name][k]`` came into force; values before the
-    first entry are the first entry's. ``total_steps`` is the length of the training it was found in.
+    first entry are the first entry's. ``total_steps`` is the length of the training it was found in, ``algorithm`` the
+    name of what found it, if known.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Schedule:
         values: Mapping[str, Sequence[float]],
         scales: Mapping[str, Sequence[float]] | None = None,
         total_steps: int | None = None,
+        algorithm: str | None = None,
     ):
         self.space = space if isinstance(space, HyperSpace) else HyperSpace(space)
         self.steps = [int(s) for s in steps]
         self.values = {name: list(values.get(name, ())) for name in self.space.names}
         self.scales = {name: list(column) for name, column in (scales or {}).items()}
         self.total_steps = self.steps[-1] if total_steps is None and self.steps else int(total_steps or 0)
+        self.algorithm = algorithm
         self._validate(values)
 
     def _validate(self, values: Mapping[str, Sequence[float]]) -> None:
@@ -97,14 +101,50 @@ class Schedule:
             raise ScheduleError(
                 f"{result.path}: the trial reported no step, the number of weight steps: report **SelfTuner.metrics()"
             )
+        if "phase" in frame:
+            frame = frame[frame["phase"] != "refining"]
         frame = frame.drop_duplicates("step", keep="last")
-        if space is None:
-            from stn_tune.domains import real
-
-            space = {name: real() for name in names}
+        space = _unbounded(names) if space is None else space
         values = {name: frame[f"hp/{name}"].tolist() for name in names}
         scales = {name: frame[f"scale/{name}"].tolist() for name in names}
         return cls(space, frame["step"].tolist(), values, scales)
+
+    @classmethod
+    def from_pbt(
+        cls,
+        folder: str | os.PathLike[str],
+        space: HyperSpace | Mapping[str, Any] | None = None,
+        *,
+        metric: str = "val_loss",
+        mode: Literal["min", "max"] = "min",
+    ) -> Schedule:
+        """What the winner of population-based training was trained with, its ancestors' time included.
+
+        Args:
+            folder: the experiment's, with the policy logs that Ray's ``PopulationBasedTraining`` writes. Steps are the
+                weight steps that trials reported as ``step``, else training iterations.
+            space: which hyperparameters, and their domains, into which values are moved (PBT multiplies by factors);
+                by default all numbers that PBT has changed, in unbounded domains. Nested ones are named ``"a/b"``. For
+                a replay with ``FixedTrainable`` give those that model and loss read, and no learning rate.
+            metric, mode: the member whose last report is the best has won.
+        """
+        if mode not in ("min", "max"):
+            raise ScheduleError(f"mode is {mode!r}; it must be 'min' or 'max'")
+        lineage = best_lineage(Path(folder), metric, mode)
+        if space is None and not lineage.changed:
+            raise ScheduleError(f"{folder}: no number was ever perturbed; give the space")
+        space = _unbounded(lineage.changed) if space is None else space
+        space = space if isinstance(space, HyperSpace) else HyperSpace(space)
+        columns: dict[str, list[float]] = {name: [] for name in space}
+        for values in lineage.values:
+            for name in space:
+                if name not in values:
+                    raise ScheduleError(unknown_hyperparameter(name, values))
+                try:
+                    columns[name] += space.native({name: values[name]}).values()
+                except SpaceError as error:
+                    raise ScheduleError(f"{folder}: {error}") from None
+        return cls(space, lineage.steps, columns, total_steps=lineage.total_steps, algorithm="pbt")
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -116,7 +156,8 @@ class Schedule:
 
     def __repr__(self) -> str:
         ends = ", ".join(f"{name}: {v[0]:.4g} → {v[-1]:.4g}" for name, v in self.values.items())
-        return f"Schedule({len(self)} updates over {self.total_steps} steps; {ends})"
+        by = f" by {self.algorithm}" if self.algorithm else ""
+        return f"Schedule({len(self)} updates{by} over {self.total_steps} steps; {ends})"
 
     def at(
         self, step: float | None = None, *, fraction: float | None = None, interpolate: bool = False
@@ -132,7 +173,7 @@ class Schedule:
         if not math.isfinite(where) or where < 0 or (fraction is not None and fraction > 1):
             given = f"step {step}" if step is not None else f"fraction {fraction}"
             raise ScheduleError(f"{given} is outside the schedule: steps start at 0, fractions lie in [0, 1]")
-        k = max(bisect_right(self.steps, where) - 1, 0)
+        k = self._place(where)
         last = k + 1 == len(self.steps) or where < self.steps[0]
         weight = 0.0 if last else (where - self.steps[k]) / (self.steps[k + 1] - self.steps[k])
         result = {}
@@ -143,6 +184,14 @@ class Schedule:
             result[name] = value
         return result
 
+    def scales_at(self, step: float) -> dict[str, float]:
+        """The scales σ at a step, of hyperparameters that have one; past the last entry they stay."""
+        return {name: column[self._place(step)] for name, column in self.scales.items()}
+
+    def _place(self, step: float) -> int:
+        """The index of the entry in force at a step."""
+        return max(bisect_right(self.steps, step) - 1, 0)
+
     def fitted(self, space: HyperSpace | Mapping[str, Any]) -> Schedule:
         """The same values in another space, that of the task to train: every name and value has to be in it."""
         space = space if isinstance(space, HyperSpace) else HyperSpace(space)
@@ -150,7 +199,7 @@ class Schedule:
             if name not in space:
                 raise ScheduleError(unknown_hyperparameter(name, space.names))
         own = HyperSpace({name: space.domain(name) for name in self.values})
-        return Schedule(own, self.steps, self.values, self.scales, self.total_steps)
+        return Schedule(own, self.steps, self.values, self.scales, self.total_steps, self.algorithm)
 
     def to_json(self) -> dict[str, Any]:
         """The documented, versioned format: plain JSON that needs nothing but this text to be read."""
@@ -162,6 +211,7 @@ class Schedule:
             "steps": self.steps,
             "values": self.values,
             "scales": self.scales,
+            **({"algorithm": self.algorithm} if self.algorithm else {}),
         }
 
     @classmethod
@@ -174,7 +224,8 @@ class Schedule:
             if key not in data:
                 raise ScheduleError(f"the schedule has no {key!r}")
         space = HyperSpace.from_json(data["space"])
-        return cls(space, data["steps"], data["values"], data.get("scales"), data.get("total_steps"))
+        scales, total_steps, algorithm = (data.get(key) for key in ("scales", "total_steps", "algorithm"))
+        return cls(space, data["steps"], data["values"], scales, total_steps, algorithm)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule as JSON, atomically."""
@@ -217,11 +268,19 @@ class Schedule:
         return ax
 
 
+def _unbounded(names: Iterable[str]) -> HyperSpace:
+    from stn_tune.domains import real
+
+    return HyperSpace({name: real() for name in names})
+
+
 class History:
     """λ and σ after every update of a run, as tensors on their device until somebody asks."""
 
-    def __init__(self, space: HyperSpace):
+    def __init__(self, space: HyperSpace, algorithm: str | None = None):
         self.space = space
+        self.algorithm = algorithm
+        """The name of what tunes, for the schedule."""
         self.steps: list[int] = []
         self.total_steps = 0
         self._rows: list[Tensor] = []
@@ -250,7 +309,8 @@ class History:
             for name, column in self.space.constrain(lam).items()
         }
         scales = dict(zip(self.space.names, sigma.t().tolist(), strict=True))
-        return Schedule(self.space, self.steps, values, scales, max(self.total_steps, self.steps[-1]))
+        total_steps = max(self.total_steps, self.steps[-1])
+        return Schedule(self.space, self.steps, values, scales, total_steps, self.algorithm)
 
     def reordered(self, space: HyperSpace) -> History:
         """The same values for the same hyperparameters in another order."""
@@ -269,6 +329,7 @@ class History:
             "lam": lam.clone(),
             "sigma": sigma.clone(),
             "total_steps": self.total_steps,
+            "algorithm": self.algorithm,
         }
 
     @staticmethod
@@ -279,7 +340,7 @@ class History:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> History:
         """What :meth:`state_dict` gave."""
-        history = cls(HyperSpace.from_json(state["space"]))
+        history = cls(HyperSpace.from_json(state["space"]), state.get("algorithm"))
         history.steps = state["steps"].tolist()
         history.total_steps = int(state["total_steps"])
         history._rows = list(torch.stack([state["lam"], state["sigma"]], 1))

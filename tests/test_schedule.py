@@ -10,6 +10,7 @@ import torch
 from ray import tune
 
 import stn_tune as stn
+from stn_tune.schedule import History
 
 mpl.use("Agg")
 SPACE = {"drop": tune.uniform(0, 0.9), "holes": tune.randint(0, 5)}
@@ -178,3 +179,23 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     tuner, rows = tuned_by_hand()
     with pytest.raises(stn.CheckpointError, match="not written by this version"):
         stn.Schedule.from_result(function_trial(tmp_path, rows, {"version": 99, "trainer": tuner.state_dict()}))
+
+
+def test_a_schedule_knows_what_found_it(tmp_path):
+    schedule = make(algorithm="pbt")
+    assert "3 updates by pbt over 100 steps" in repr(schedule)
+    schedule.save(tmp_path / "schedule.json")
+    assert stn.Schedule.load(tmp_path / "schedule.json").algorithm == "pbt"
+    assert schedule.fitted(SPACE).algorithm == "pbt"
+    assert make().algorithm is None
+    assert "algorithm" not in make().to_json(), "as in files of earlier releases"
+    history = History(schedule.space, "stn")
+    history.record(0, torch.zeros(2), torch.ones(2))
+    assert history.schedule().algorithm == History.from_state(history.state_dict()).schedule().algorithm == "stn"
+    old = {key: value for key, value in history.state_dict().items() if key != "algorithm"}
+    assert History.from_state(old).schedule().algorithm is None
+
+
+def test_scales_hold_until_the_next_entry():
+    assert make().scales_at(0) == make().scales_at(9) == {"drop": 0.5, "holes": 0.5}
+    assert make().scales_at(30) == make().scales_at(10_000) == {"drop": 0.3, "holes": 0.5}

@@ -180,6 +180,14 @@ def test_pbt_clones_trials_mid_way(tmp_path):
     assert cloned["hp/lr"].nunique() > 1
     assert cloned["val_loss"].iloc[-1] < 1.0, "a trial that could not learn goes on from one that could"
     assert cloned["wall_s"].is_monotonic_increasing
+    winner = results.get_best_result(scope="last")
+    found = stn.Schedule.from_pbt(tmp_path / "run", SPACE)
+    assert found.algorithm == "pbt"
+    assert found.total_steps == winner.metrics["step"] == 50
+    assert found.at(fraction=1.0)["lr"] == pytest.approx(winner.config["lr"])
+    assert found.at(step=0)["lr"] in (1e-4, 0.05)
+    assert set(found.steps) <= {0, 10, 20, 30, 40, 50}
+    assert set(stn.Schedule.from_pbt(tmp_path / "run").space) == {"lr", "dropout"}, "what PBT has changed"
 
 
 def test_pbt_perturbs_what_the_stn_leaves_to_it(tmp_path):
