@@ -27,6 +27,11 @@ def self_tuning(s: Setting) -> Plan:
     return Plan(s.problem.self_tuned(), samples=1)
 
 
+def refined(s: Setting) -> Plan:
+    """One self-tuned training run, then a plain one along its schedule."""
+    return Plan(s.problem.self_tuned(refine=True), samples=1)
+
+
 def grid(s: Setting) -> Plan:
     """The preset's levels, shuffled by the seed or in Tune's order."""
     from ray import tune
@@ -228,6 +233,11 @@ _ENTRIES = [
     Method(
         hybrid,
         _info("hybrid", "STN + search", "STNs, with Bayesian optimisation of the learning rate", ORANGE, "dashed"),
+        online=True,
+    ),
+    Method(
+        refined,
+        _info("refined", "STN, refined", "an STN, then a plain network along its schedule", ORANGE, "dotted"),
         online=True,
     ),
     Method(fixed, _info("fixed", "initial values (fixed)", "no tuning: the STN's initial values", BROWN)),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from stn_tune import rng
-from stn_tune.algorithms.stn import Draw
+from stn_tune.algorithms.options import Draw
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.response import SelfTuning, self_tuning_of
 from stn_tune.training import Batch, LossFn, batch_size, checked_loss, restore_modes

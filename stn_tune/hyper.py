@@ -156,7 +156,7 @@ class Hyper(nn.Module):
         self.register_buffer("lam", torch.tensor(self._initial(init or {})))
         sigma = self._initial_scale(scale)
         self.register_buffer("raw_sigma", torch.tensor([_inverse_softplus(s) for s in sigma]))
-        self.register_buffer("baseline", torch.tensor(float("nan")))
+        self.register_buffer("baseline", torch.zeros(2))
         held = [self.space.transform(name).held for name in names]
         for name, bound in {
             "_lowest": [min(low, u) for (low, _), u in zip(held, self.lam.tolist(), strict=True)],
@@ -282,8 +282,9 @@ class Hyper(nn.Module):
         log_prob = torch.where(self._direct_mask, -0.5 * z.square() - sigma.log(), torch.zeros_like(z))
         losses = losses.detach()
         mean = losses.mean()
-        advantage = torch.where(self.baseline.isnan(), torch.zeros_like(mean), mean - self.baseline)
-        self.baseline.copy_(torch.where(self.baseline.isnan(), mean, 0.9 * self.baseline + 0.1 * mean))
+        total, weight = self.baseline  # a running mean is the one over the other; there is none in the first step
+        advantage = torch.where(weight > 0, mean - total / weight.clamp_min(0.1), torch.zeros_like(mean))
+        self.baseline.mul_(0.9).add_(0.1 * torch.stack([mean, torch.ones_like(mean)]))
         if log_prob.dim() == 1:
             return advantage * log_prob.sum()
         shared = torch.where(self._per_batch_mask, log_prob[0], torch.zeros_like(log_prob[0])).sum()

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from stn_tune.errors import SpaceError, unknown_hyperparameter
+from stn_tune.numbers import Number, is_number
 from stn_tune.transform import (
     RESOLUTION,
     Bounded,
@@ -18,10 +19,8 @@ from stn_tune.transform import (
     Grid,
     HalfLine,
     Line,
-    Number,
     Transform,
     call,
-    is_number,
 )
 
 Domain = Any

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,18 @@ from stn_tune.errors import NonFiniteError
 from stn_tune.hyper import Value
 
 Batch = Any
+
+
+class Stateful(Protocol):
+    """Something with a state that can be put back: a task, a stream, a module."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Its state."""
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Puts a state back."""
+
+
 LossFn = Callable[[nn.Module, Batch, Mapping[str, Value]], Tensor]
 """``loss_fn(model, batch, hp)`` -> a scalar, or one loss per example."""
 
@@ -173,11 +185,16 @@ class Trainer(ABC):
         self.weight_steps = int(state["step"])
         rng.set_state(state["rng"])
 
-    def _weight_step(self, loss_fn: LossFn, batch: Batch, hp: Mapping[str, Value]) -> Tensor:
-        """Forward, backward and check; :meth:`_apply` does the rest."""
-        loss = checked_loss(loss_fn(self.model, batch, hp)).mean()
+    def _zero_grad(self) -> None:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
+
+    def _differentiated(self, loss_fn: LossFn, batch: Batch, hp: Mapping[str, Value]) -> Tensor:
+        """Forward and backward; :meth:`_apply` does the rest."""
+        return self._backward(checked_loss(loss_fn(self.model, batch, hp)))
+
+    def _backward(self, losses: Tensor) -> Tensor:
+        loss = losses.mean()
         if not loss.requires_grad:
             raise ValueError(
                 "the training loss has no gradient: it was computed without gradients (torch.no_grad, .item(), "
@@ -241,8 +258,7 @@ class Trainer(ABC):
             with torch.no_grad():
                 for buffer, saved in before:
                     buffer.copy_(saved)
-            for optimizer in self.optimizers:
-                optimizer.zero_grad(set_to_none=True)
+            self._zero_grad()
             raise
 
 
@@ -281,9 +297,9 @@ def restore_modes(module: nn.Module, modes: Mapping[nn.Module, bool]) -> None:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """No parameter needs a gradient, so none is computed."""
-    parameters = [p for p in model.parameters() if p.requires_grad]
+def frozen(model: nn.Module, but: Collection[int] = ()) -> Iterator[None]:
+    """No parameter needs a gradient, so none is computed; but those whose ``id`` is given."""
+    parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in but]
     for p in parameters:
         p.requires_grad_(False)
     try:

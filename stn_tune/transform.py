@@ -23,13 +23,13 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Number = int | float
+from stn_tune.numbers import Number, is_number
 
 LARGEST, SMALLEST = 1e30, 1e-30  # leaves float32 room for r(u) and its gradient
 RESOLUTION = 2.0**-22  # four float32 steps, relative to a number's size
@@ -332,11 +332,6 @@ class _Lazy(Sequence[Number]):
     def __getitem__(self, at: Any) -> Any:
         picked = self._indices[at]
         return _Lazy(picked, self._value) if isinstance(picked, range) else self._value(picked)
-
-
-def is_number(x: object) -> TypeGuard[Number]:
-    """Whether x is an int or a float, and no bool."""
-    return isinstance(x, int | float) and not isinstance(x, bool)
 
 
 def call(kind: str, *arguments: object) -> str:

@@ -217,7 +217,7 @@ class TestScoreFunction:
         hyper = stn.Hyper(space, init={"units": 5}, scale=0.8, direct=True, per_batch=per_batch)
         batch = 200 if reduction == "per example" else 4
         estimates = []
-        hyper.baseline.fill_(0.7)
+        hyper.baseline.copy_(torch.tensor([0.07, 0.1]))
         for _ in range(400 if reduction == "per example" else 2500):
             sample = hyper.sample(None if reduction == "shared" else batch, differentiable=True)
             losses = self.value(sample["units"]).expand(batch if reduction == "per batch" else sample["units"].shape)

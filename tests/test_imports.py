@@ -11,11 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [
-    {"errors", "nested", "atomic", "record"},
+    {"errors", "nested", "numbers", "atomic", "record"},
     {"transform", "domains", "space"},
     {"rng", "hyper", "checkpoint"},
     {"nn", "augment"},
-    {"schedule", "training", "stream", "task"},
+    {"pbt_log", "schedule", "training", "stream", "task"},
     {"algorithms"},
     {"raytune", "integrations", "dry_run", "testing"},
 ]

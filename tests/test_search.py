@@ -122,7 +122,7 @@ def test_mistakes_are_named(options, space, message):
 def test_more_mistakes_are_named():
     with pytest.raises(TypeError, match=r"online is 'drop'; it must be a list"):
         stn.STNSearch(online="drop")
-    with pytest.raises(TypeError, match=r"unknown option of the STN 'warmups'; .* did you mean 'warmup'\?"):
+    with pytest.raises(TypeError, match=r"unknown stn option 'warmups'; .* did you mean 'warmup'\?"):
         stn.STNSearch(online=["drop"], warmups=3)
     with pytest.raises(RuntimeError, match="needs the param_space"):
         stn.STNSearch(online=["drop"]).suggest("a")
@@ -218,7 +218,7 @@ def test_every_option_reaches_a_loop_of_ones_own():
     hyper = stn.hyper_from_config(config)
     model = stn.self_tune(nn.Linear(3, 2), hyper)
     tuner = stn.tuner_from_config(config, model, hyper, torch.optim.SGD(model.parameters(), lr=0.1), clip=0.25)
-    found = {name: getattr(tuner, name) for name in options if hasattr(tuner, name)}
+    found = {name: getattr(tuner.options, name) for name in options}
     found |= {"scale": pytest.approx(hyper.scales_now()["drop"])}
     found |= {"hyper_lr": tuner.hyper_optimizer.param_groups[0]["lr"]}
     found |= {"scale_lr": tuner.scale_optimizer.param_groups[0]["lr"]}

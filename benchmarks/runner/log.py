@@ -53,8 +53,9 @@ def unpack_log(data: bytes) -> tuple[dict[str, Any], list[LogRow]]:
 
 
 def earlier_result(data: bytes, problem: Problem) -> EarlierResult:
-    """What an experiment has found, for the methods that build on it."""
+    """What an experiment has found, for the methods that build on it: of a refined STN, while it tuned."""
     _, rows = unpack_log(data)
+    rows = [row for row in rows if row.get("phase") != "refining"]
     names = list(problem.space)
 
     def values(row: LogRow) -> dict[str, float]:

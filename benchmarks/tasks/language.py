@@ -174,7 +174,7 @@ class LanguageTask(stn.Task):
 
     def state_dict(self) -> dict[str, Any]:
         """The hidden states."""
-        return {"states": self._states}
+        return {"states": dict(self._states)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues with saved hidden states."""

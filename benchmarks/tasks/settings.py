@@ -70,36 +70,14 @@ class Hyperparameter:
             raise SettingsError(f"levels has no value from {self.lower:g} {end} for the grid")
 
 
-@dataclass(frozen=True)
-class STNSettings:
-    """What only the STN reads."""
-
-    hyper_lr: float
-    """The learning rate of λ and σ."""
-    train_steps: int
-    """T_train."""
-    valid_steps: int
-    """T_valid."""
-    warmup: int
-    """Epochs in which only weights move."""
-    scale: float
-    """The initial perturbation scale σ."""
-    tune_scale: bool
-    """Whether σ is tuned."""
-    entropy_weight: float
-    """τ."""
-    draw: str = "batch"
-    """How λ+ε is drawn in weight steps: once per batch, or per example (the paper's listing)."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What every task has: the training rules, shared by all methods, and the space."""
 
     space: Mapping[str, Hyperparameter]
     """The search space, in order."""
-    stn: STNSettings
-    """What only the STN reads."""
+    stn: Mapping[str, Any]
+    """What only the STN reads: its algorithm, and any of that algorithm's options."""
     batch_size: int
     """Examples per step."""
     hidden: int
@@ -134,7 +112,7 @@ class Settings:
         names = list(self.space) if tuned is None else tuned
         per_batch = [name for name in names if self.space[name].per_batch]
         init = {name: self.space[name].initial() for name in names}
-        return {"init": init, "per_batch": per_batch, **vars(self.stn)}
+        return {"init": init, "per_batch": per_batch, **self.stn}
 
     def check(self) -> None:
         """Raises SettingsError for what types alone do not exclude; tasks with settings of their own extend it."""
@@ -150,12 +128,12 @@ class Settings:
         self._check_stn()
 
     def _check_stn(self) -> None:
-        from stn_tune import STNOptions
+        from stn_tune.algorithms.registry import options_of
 
         try:
-            STNOptions.of(self.stn_options())
-        except ValueError as error:
-            raise SettingsError(f"stn.{error}") from None
+            options_of(self.stn_options())
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"stn: {error}") from None
 
     def require_at_least(self, least: int, *names: str) -> None:
         """Raises SettingsError for the first of these settings that is set and below ``least``."""
@@ -186,8 +164,11 @@ def read_settings(task: str, preset: str, overrides: Sequence[str] = ()) -> dict
 
 def _fields_of(tables: Sequence[str]) -> list[str]:
     """What may be set in a table: in ``stn``, or in ``space.alpha``."""
-    kind = STNSettings if tables == ["stn"] else Hyperparameter if tables[0] == "space" and len(tables) == 2 else None
-    return [] if kind is None else [f.name for f in fields(kind)]
+    if tables == ["stn"]:
+        from stn_tune.algorithms.options import option_names
+
+        return ["algorithm", *option_names()]
+    return [f.name for f in fields(Hyperparameter)] if tables[0] == "space" and len(tables) == 2 else []
 
 
 def read_assignment(text: str, option: str) -> tuple[str, Any]:
@@ -223,6 +204,8 @@ def _build(kind: type[S], data: Mapping[str, Any], where: str) -> S:
 
 
 def _value(kind: Any, value: Any, where: str) -> Any:
+    if kind is Any:
+        return value
     if is_dataclass(kind):
         if not isinstance(value, Mapping):
             raise SettingsError(f"{where} is {value!r}; it must be a table")

@@ -1,1 +1,1 @@
-"""Ways to train a task: self-tuned (``stn``), or at values that somebody else chose (``fixed``)."""
+"""Ways to train a task: self-tuned by one of ``registry.ALGORITHMS``, or at values somebody else chose (``fixed``)."""

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from stn_tune.errors import UnusedError
 from stn_tune.hyper import Fixed, Value
+from stn_tune.numbers import is_number
 from stn_tune.training import Batch, LossFn, Trainer, batch_size, evaluating, mean_loss
-from stn_tune.transform import is_number
 
 
 class FixedTrainer(Trainer):
@@ -37,7 +37,8 @@ class FixedTrainer(Trainer):
             self.source.set(self.schedule(self.weight_steps))
         self._require_training()
         with self._unharmed():
-            loss = self._weight_step(loss_fn, batch, self.source.current)
+            self._zero_grad()
+            loss = self._differentiated(loss_fn, batch, self.source.current)
             self._apply(loss)
         return loss.detach()
 

@@ -28,11 +28,13 @@ def with_clocks(frame: pd.DataFrame) -> pd.DataFrame:
     clocks["used_s"] = clocks["trial_compute_s"].fillna(held)
     clocks["own_clock"] = clocks["trial_compute_s"].notna() | clocks["wall_s"].notna()
     clocks["epoch"] = clocks["epoch"].fillna(clocks["training_iteration"])
+    clocks["refining"] = (frame["phase"] == "refining").astype(int) if "phase" in frame else 0
     clocks = clocks.sort_values(["_place", "elapsed_s", "trial", "training_iteration"], kind="stable")
     iterations = clocks["training_iteration"].groupby([clocks[name] for name in TRIAL]).diff().fillna(1.0)
     jumped = (iterations != 1.0) & (clocks["_gaps"] == 0)
+    restarted = jumped | (clocks["refining"].groupby([clocks[name] for name in TRIAL]).diff() == 1)
     clocks["compute_s"] = clocks["compute_s"].fillna(_total(clocks, "used_s", jumped & ~clocks["own_clock"]))
-    clocks["epochs"] = _total(clocks, "epoch", jumped)
+    clocks["epochs"] = _total(clocks, "epoch", restarted)
     clocks = clocks.sort_values(["_place", "compute_s", "trial", "training_iteration"], kind="stable")
     known = {name: clocks[name] for name in ("elapsed_s", "compute_s", "epoch", "epochs")}
     return frame.loc[clocks.index].assign(**known).reset_index(drop=True)
@@ -41,8 +43,8 @@ def with_clocks(frame: pd.DataFrame) -> pd.DataFrame:
 def _total(clocks: pd.DataFrame, name: str, jumped: pd.Series) -> pd.Series:
     """Row by row, the sum over the experiment's trials of what each had gained by then; none where none is reported.
 
-    A trial that ``jumped`` to another's checkpoint, or whose count fell, reports that checkpoint's count: the row
-    counts as the trial's median gain instead.
+    A trial that ``jumped`` to another's checkpoint or started a second network, or whose count fell, reports another
+    count: the row counts as the trial's median gain instead.
     """
     trial = [clocks[part] for part in TRIAL]
     latest = clocks[name].groupby(trial).ffill().fillna(0.0)

@@ -149,7 +149,10 @@ def best_trials(results: Results) -> Results:
 
 
 def tuned_online(results: Results) -> Results:
-    """The best trials of the label that tunes online: of the reference, if it does, else of the best such label."""
+    """The best trials of the label that tunes online: of the reference, if it does, else of the best such label.
+
+    Without the rows of plain networks that were trained along a schedule after it was found.
+    """
     results = results.where(results.frame["online"].map(bool).astype(bool))
     if results.frame.empty:
         raise MissingData("no trial tunes hyperparameters online")
@@ -158,7 +161,8 @@ def tuned_online(results: Results) -> Results:
         rows = results.frame
         ends = costs(results).groupby([rows["label"], rows["experiment"]]).min()
         label = str(ends.groupby("label").mean().idxmin())
-    return best_trials(results.where(results.frame["label"] == label))
+    best = best_trials(results.where(results.frame["label"] == label))
+    return best.where(best.frame["phase"] != "refining") if "phase" in best.frame else best
 
 
 def online_names(results: Results, prefix: str) -> list[str]:

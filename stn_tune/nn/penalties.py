@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from stn_tune.hyper import Value
+from stn_tune.nn.first_order import first_order
 from stn_tune.nn.response import PER_EXAMPLE, SelfTuning
 
 
@@ -21,9 +22,9 @@ def l2(module: nn.Module, coefficient: Value) -> Tensor:
             continue
         if id(p) in PER_EXAMPLE:
             response, delta = PER_EXAMPLE[id(p)]
-            terms.append(response.squared_norm(p, delta))
+            terms.append(response.squared_norm(p, first_order(delta)))
         else:
-            terms.append(p.square().sum())
+            terms.append(first_order(p).square().sum())
     if not terms:
         raise ValueError(f"l2: {type(module).__name__} has no parameters to penalise")
     return 0.5 * (coefficient * sum(terms[1:], terms[0])).mean()

@@ -15,7 +15,9 @@ from torch.autograd.function import once_differentiable
 from stn_tune.errors import ConversionError
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.bindings import Binding
+from stn_tune.nn.first_order import is_dual
 from stn_tune.nn.kernels.autocast import full_precision
+from stn_tune.nn.kernels.memory import Memory
 
 NAME = "_stn"
 """Under which name the model holds what ``self_tune`` adds."""
@@ -36,6 +38,7 @@ class Response(nn.Module):
         rows = like.shape[axis] if like.dim() else 1
         bound = 1 / math.sqrt(fan_in or max(1, like.numel() // rows))
         self.axis = axis
+        self._memory = Memory()
         self.U = nn.Parameter(torch.empty_like(like, requires_grad=False).uniform_(-bound, bound))
         self.V = nn.Parameter(torch.empty(rows, n, dtype=like.dtype, device=like.device).normal_(std=0.01))
 
@@ -50,7 +53,11 @@ class Response(nn.Module):
 
     def at(self, weight: Tensor, delta: Tensor) -> Tensor:
         """Ŵ for one δ ``(n,)``."""
-        return row_scaled(weight, self.scale(delta), self.U, self.axis)
+        return row_scaled(weight, self.scale(delta), self.U, self._memory, self.axis)
+
+    def term(self, delta: Tensor) -> Tensor:
+        """(Vδ) ⊙row U, what Ŵ adds to W."""
+        return _spread(self.scale(delta), self.U, self.axis) * self.U
 
     def squared_norm(self, weight: Tensor, delta: Tensor) -> Tensor:
         """‖Ŵ‖², ``(batch,)`` for one δ per example."""
@@ -75,16 +82,17 @@ class _RowScaled(torch.autograd.Function):
     BLOCK = 1 << 18
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, scale: Tensor, u: Tensor) -> Tensor:
+    def forward(ctx: Any, weight: Tensor, scale: Tensor, u: Tensor, memory: Memory) -> Tensor:
         ctx.save_for_backward(scale, u)
-        return torch.addcmul(weight, scale.view(-1, *[1] * (u.dim() - 1)), u)
+        ctx.memory = memory
+        return torch.addcmul(weight, scale.view(-1, *[1] * (u.dim() - 1)), u, out=memory.empty_like(u, "value"))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         scale, u = ctx.saved_tensors
-        need, need_scale, need_u = ctx.needs_input_grad
-        d_u = torch.empty_like(u, memory_format=torch.contiguous_format) if need_u else None
+        need, need_scale, need_u, _ = ctx.needs_input_grad
+        d_u = ctx.memory.empty_like(u, "gradient") if need_u else None
         d_scale = torch.empty_like(scale) if need_scale else None
         rows = max(1, _RowScaled.BLOCK // u[0].numel()) if u.is_cpu else len(u)
         flat, flat_u = d.reshape(len(d), -1), u.reshape(len(u), -1)
@@ -94,14 +102,14 @@ class _RowScaled(torch.autograd.Function):
                 torch.sum(flat[block] * flat_u[block], 1, out=d_scale[block])
             if d_u is not None:
                 torch.mul(flat[block], scale[block, None], out=d_u.view(len(u), -1)[block])
-        return d if need else None, d_scale, d_u
+        return d if need else None, d_scale, d_u, None
 
 
-def row_scaled(weight: Tensor, scale: Tensor, u: Tensor, axis: int = 0) -> Tensor:
+def row_scaled(weight: Tensor, scale: Tensor, u: Tensor, memory: Memory, axis: int = 0) -> Tensor:
     """W + scale ⊙row U."""
-    if axis or weight.dim() < 2:
+    if axis or weight.dim() < 2 or is_dual(scale):
         return torch.addcmul(weight, _spread(scale, weight, axis), u)
-    return cast(Tensor, _RowScaled.apply(weight, scale, u))  # type: ignore[no-untyped-call]
+    return cast(Tensor, _RowScaled.apply(weight, scale, u, memory))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -231,33 +239,53 @@ class SelfTuning(nn.Module):
             raise RuntimeError("a step is under way already: training, responding and tuning cannot be nested")
 
     @contextmanager
-    def applied(self, sample: HyperSample, responding: list[Responding] | None = None) -> Iterator[None]:
-        """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers."""
+    def applied(
+        self,
+        sample: HyperSample,
+        responding: list[Responding] | None = None,
+        *,
+        watch: bool = False,
+        offset: Tensor | None = None,
+    ) -> Iterator[dict[str, Tensor]]:
+        """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers.
+
+        Gives Ŵ by path, of those that all examples share. With ``watch``, a parameter that has one draw per example and
+        is read past its layer is an error. With an ``offset``, responses are a function of offset + δ, and W − the
+        response to the offset is what the gradient of a weight belongs to; the values are the same.
+        """
         from stn_tune.nn.per_example import Draws, form_of
 
         self.check_idle()
         responding = self.responding() if responding is None else responding
-        per_example = sample.delta.dim() == 2
-        shared = sample.delta.mean(0) if per_example else sample.delta
+        delta = sample.delta if offset is None else sample.delta + offset
+        per_example = delta.dim() == 2
+        shared = delta.mean(0) if per_example else delta
         own = form_of(self, responding) if per_example else {}
+        values: dict[str, Tensor] = {}
         with ExitStack() as stack:
             self._applied = True
             stack.callback(setattr, self, "_applied", False)
             stack.enter_context(self.hyper.using(sample))
             for module, form in own.items():
-                draws = Draws(sample.delta, form.responses, form.layout, form.path)
-                stack.enter_context(form.installed(module, draws))
+                draws = Draws(delta, form.responses, form.layout, form.path)
+                stack.enter_context(form.installed(module, draws, watch))
             for r in responding:
+                weight: Tensor = r.weight
+                if offset is not None:
+                    weight = weight - r.response.term(offset).detach()
                 if all(place.module in own and place.name in own[place.module].responses for place in r.places):
-                    PER_EXAMPLE[id(r.weight)] = r.response, sample.delta
-                    stack.callback(PER_EXAMPLE.pop, id(r.weight))
+                    PER_EXAMPLE[id(weight)] = r.response, delta
+                    stack.callback(PER_EXAMPLE.pop, id(weight))
+                    value = weight
+                else:
+                    value = values[r.path] = r.response.at(weight, shared)
+                if value is r.weight:
                     continue
-                value = r.response.at(r.weight, shared)
                 for place in r.places:
                     stack.callback(place.put, r.weight)
                     place.put(value)
             stack.enter_context(self.bound(sample))
-            yield
+            yield values
 
     @contextmanager
     def bound(self, sample: HyperSample) -> Iterator[None]:

@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.sample import Domain
 from ray.tune.search.variant_generator import generate_variants
 
-from stn_tune.algorithms.stn import STNKeywords, STNOptions
+from stn_tune.algorithms.registry import AlgorithmKeywords, options_of
 from stn_tune.checkpoint import plain
 from stn_tune.errors import SpaceError, unknown_hyperparameter
 from stn_tune.hyper import Hyper
@@ -40,7 +40,8 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         online: names or globs of the hyperparameters that the STN tunes; nested ones as ``"model/dropout"``.
         outer: any Tune searcher for everything else; random search when None.
         seed: of the random search, and of the first trial; later trials count on from it.
-        stn_options: see :class:`stn_tune.STNOptions`; ``init`` has the initial values of online hyperparameters.
+        stn_options: ``algorithm`` and its options, see :class:`stn_tune.STNOptions`; ``init`` has the initial values of
+            online hyperparameters.
 
     >>> from ray import tune
     >>> search = STNSearch(online=["dropout", "augment/*"], outer=None, init={"dropout": 0.05})
@@ -52,10 +53,10 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         outer: Searcher | None = None,
         *,
         seed: int = 0,
-        **stn_options: Unpack[STNKeywords],
+        **stn_options: Unpack[AlgorithmKeywords],
     ):
         super().__init__()
-        STNOptions.of(stn_options)
+        options_of(stn_options)
         if isinstance(online, str) or not online:
             raise TypeError(f"online is {online!r}; it must be a list of names or globs, such as ['dropout']")
         self.online = tuple(online)

@@ -17,22 +17,24 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from stn_tune import rng
+from stn_tune.algorithms import registry
 from stn_tune.algorithms.fixed import FixedTrainer
-from stn_tune.algorithms.stn import STNKeywords, STNOptions
+from stn_tune.algorithms.registry import AlgorithmKeywords
+from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.checkpoint import load_state, save_state
 from stn_tune.errors import NonFiniteError
 from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
+from stn_tune.numbers import is_number
 from stn_tune.raytune.clock import Clock
 from stn_tune.raytune.param_groups import apply_new_settings, group_settings
 from stn_tune.raytune.trial_config import hyper_from_config, options_of, values_of
 from stn_tune.record import RESERVED
-from stn_tune.schedule import Schedule
+from stn_tune.schedule import History, Schedule
 from stn_tune.space import HyperSpace
 from stn_tune.stream import Stream
 from stn_tune.task import Config, Task
 from stn_tune.training import Batch, Trainer
-from stn_tune.transform import is_number
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,6 +86,14 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             new_process=new_process,
         )
         start = self._clock.mark()
+        self._constants = {f"hp/{name}": v for name, v in values_of(config).items() if is_number(v) and name != "seed"}
+        self._config = config
+        self._begin()
+        self._clock.count("setup_s", start)
+
+    def _begin(self) -> None:
+        """A fresh task, model and trainer, before the first step; the same whenever the seed is the same."""
+        config = self._config
         seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
         rng.seed_all(seed)
         self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task(**self._task_parameters)
@@ -97,11 +107,8 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "train": Stream(self._loaders.train, rng.derived(seed, 1)),
             "valid": Stream(self._loaders.valid, rng.derived(seed, 2)),
         }
-        self._constants = {f"hp/{name}": v for name, v in values_of(config).items() if is_number(v) and name != "seed"}
-        self._config = config
         self._val_losses: list[float] = []
         self._best: dict[str, float] = {"best_val_loss": math.inf, "test_loss": math.nan}
-        self._clock.count("setup_s", start)
 
     def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
         raise NotImplementedError
@@ -189,8 +196,12 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
 
     def save_checkpoint(self, checkpoint_dir: str) -> str:
         """Everything that training continues from, in one file that is written atomically."""
+        save_state(checkpoint_dir, self._state())
+        return checkpoint_dir
+
+    def _state(self) -> dict[str, Any]:
         trainer = self._trainer.state_dict()
-        state = {
+        return {
             "trainer": trainer,
             "schedule": trainer.get("schedule"),
             "task": self._task.state_dict(),
@@ -203,12 +214,11 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "trial": self.trial_id,
             "clock": self._clock.state_dict(),
         }
-        save_state(checkpoint_dir, state)
-        return checkpoint_dir
 
     def load_checkpoint(self, checkpoint: str) -> None:
         start = self._clock.mark()
         state = load_state(checkpoint)
+        self._prepare(state)
         self._task.load_state_dict(move(state["task"], self._device))
         for name, stream in self._streams.items():
             stream.load_state_dict(state["streams"][name])
@@ -221,6 +231,9 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
         self._clock.count("setup_s", start)
+
+    def _prepare(self, state: Mapping[str, Any]) -> None:
+        """Called before ``state`` is loaded."""
 
     def _warn_of_new_values(self, saved: Mapping[str, Any]) -> None:
         """A scheduler such as PBT may change a name that is tuned online; its value comes from the checkpoint."""
@@ -262,25 +275,36 @@ class FixedTrainable(TaskTrainable):
                 f"this trial comes from STNSearch (its config has {RESERVED!r}), but FixedTrainable would train at the "
                 f"initial values: use STNTrainable.of({type(self._task).__name__})"
             )
-        values = values_of(config)
-        if self.schedule is not None:
-            values |= self.schedule(0)
-        source = Fixed(values)
-        connect(model, source, self._task.bind)
-        return FixedTrainer(
-            model,
-            source,
-            self._task.optimizer(model, config),
-            schedule=self.schedule,
-            clip=self._task.clip,
-            batch_size=self._task.batch_size,
-        )
+        return _plain_trainer(self._task, model, config, self.schedule)
+
+
+def _plain_trainer(
+    task: Task, model: nn.Module, config: Config, schedule: Callable[[int], Mapping[str, float]] | None
+) -> FixedTrainer:
+    values = values_of(config)
+    if schedule is not None:
+        values |= schedule(0)
+    source = Fixed(values)
+    connect(model, source, task.bind)
+    return FixedTrainer(
+        model,
+        source,
+        task.optimizer(model, config),
+        schedule=schedule,
+        clip=task.clip,
+        batch_size=task.batch_size,
+    )
 
 
 class STNTrainable(TaskTrainable):
     """Trains the same model self-tuned: the online hyperparameters move inside the trial.
 
     A value of an online name in the trial's config is its *initial* value.
+
+    With ``refine=True`` a trial has two phases, and every row says in which it was: ``phase`` is "tuning" until the
+    task stops or training diverges, then "refining", where a plain network is trained from the same seed along the
+    schedule that was found, until the task stops again. ``epoch`` and ``step`` count within a phase; the clocks, and
+    ``best_val_loss`` with its ``test_*``, go on. A trial that a budget or scheduler ends while tuning is not refined.
     """
 
     space: ClassVar[HyperSpace | None] = None
@@ -293,22 +317,58 @@ class STNTrainable(TaskTrainable):
         *,
         space: HyperSpace | Mapping[str, Any] | None = None,
         steps_per_iteration: int | None = None,
-        **stn_options: Unpack[STNKeywords],
+        **stn_options: Unpack[AlgorithmKeywords],
     ) -> type[STNTrainable]:
         """A trainable for ``tune.Tuner``.
 
         Args:
             space: what is tuned online, as Tune domains; not needed where :class:`STNSearch` provides it.
             steps_per_iteration: report after so many steps instead of after every pass over the training data.
-            stn_options: see :class:`STNOptions`.
+            stn_options: ``algorithm``, and its options; see :class:`STNOptions`.
         """
-        STNOptions.of(stn_options)
+        registry.options_of(stn_options)
         if space is not None:
             space = space if isinstance(space, HyperSpace) else HyperSpace(space)
             hyper_from_config({}, space, **stn_options)
         return cls._of(task, space=space, options=stn_options, steps_per_iteration=steps_per_iteration)
 
+    def _build(self, config: dict[str, Any], new_process: bool = False) -> None:
+        self._tuned = False
+        self._found: Mapping[str, Any] | None = None
+        self._refine = options_of(config, self.options).refine
+        super()._build(config, new_process)
+
+    def step(self) -> dict[str, Any]:
+        if self._tuned and self._found is None:
+            start = self._clock.mark()
+            self._found = {"best": self._best, "schedule": self._trainer.state_dict()["schedule"]}
+            self._begin()
+            self._clock.count("setup_s", start)
+        result = super().step()
+        if self._found is not None:
+            result |= {f"scale/{name}": v for name, v in self._schedule.scales_at(result["step"] - 1).items()}
+            result |= min(self._found["best"], self._best, key=lambda best: best["best_val_loss"])
+        if self._refine:
+            result["phase"] = "tuning" if self._found is None else "refining"
+            if self._found is None:
+                self._tuned = result.pop("done", False)
+        return result
+
+    def _state(self) -> dict[str, Any]:
+        found = {} if self._found is None else {"schedule": self._found["schedule"], "found": self._found}
+        return super()._state() | {"tuned": self._tuned} | found
+
+    def _prepare(self, state: Mapping[str, Any]) -> None:
+        self._tuned = state.get("tuned", False)
+        if "found" in state or self._found is not None:
+            self._found = state.get("found")
+            self._begin()
+
     def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
+        if self._found is not None:
+            self._schedule = History.from_state(self._found["schedule"]).schedule()
+            self._initial = {name: v for name, v in values_of(config).items() if name in self._schedule.space}
+            return _plain_trainer(self._task, model, config, self._schedule.at)
         if RESERVED not in config and self.space is None:
             raise TypeError(
                 f"nothing is tuned online: pass space={{...}} to STNTrainable.of({type(self._task).__name__}, ...), or "
@@ -322,9 +382,19 @@ class STNTrainable(TaskTrainable):
         self._initial = {name: value for name, value in values_of(config).items() if name in hyper.index}
         model = self._task.convert(model, hyper)
         optimizer = self._task.optimizer(model, config)
-        return options.tuner(model, hyper, optimizer, self._task.clip, self._task.batch_size)
+        return SelfTuner.from_options(
+            options,
+            model,
+            hyper,
+            optimizer,
+            clip=self._task.clip,
+            batch_size=self._task.batch_size,
+            carries=self._task,
+        )
 
     def _valid_batches(self) -> Iterator[Batch] | None:
+        if self._found is not None:
+            return None
         return self._on_device(self._streams["valid"]) if len(self._val_losses) >= self._warmup else None
 
 

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.optim import Optimizer
 
-from stn_tune.algorithms.stn import SelfTuner, STNKeywords, STNOptions
+from stn_tune.algorithms import registry
+from stn_tune.algorithms.options import Options
+from stn_tune.algorithms.registry import AlgorithmKeywords
+from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import Hyper
 from stn_tune.nested import flatten
 from stn_tune.record import RESERVED
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config
-from stn_tune.training import Batch, batch_size
+from stn_tune.training import Batch, Stateful, batch_size
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,13 +28,13 @@ def values_of(config: Config) -> dict[str, Any]:
     return flatten({key: value for key, value in config.items() if key != RESERVED})
 
 
-def options_of(config: Config, options: Mapping[str, Any]) -> STNOptions:
+def options_of(config: Config, options: Mapping[str, Any]) -> Options:
     """``options``, overridden by those that :class:`STNSearch` left in the trial's config."""
-    return STNOptions.of({**options, **config.get(RESERVED, {}).get("options", {})})
+    return registry.options_of({**options, **config.get(RESERVED, {}).get("options", {})})
 
 
 def hyper_from_config(
-    config: Config, space: HyperSpace | Mapping[str, Any] | None = None, **stn_options: Unpack[STNKeywords]
+    config: Config, space: HyperSpace | Mapping[str, Any] | None = None, **stn_options: Unpack[AlgorithmKeywords]
 ) -> Hyper:
     """The online hyperparameters of a trial, for a training loop of your own.
 
@@ -64,12 +67,13 @@ def tuner_from_config(
     *,
     clip: float | None = None,
     batch_size: Callable[[Batch], int] = batch_size,
+    carries: Stateful | None = None,
 ) -> SelfTuner:
     """The tuner of a trial, for a training loop of your own: with the options that :class:`STNSearch` left for it.
 
     Args:
         model, hyper: what ``self_tune(model, hyper)`` made of a model and of :func:`hyper_from_config`.
-        clip, batch_size: as of :class:`SelfTuner`.
+        clip, batch_size, carries: as of :class:`SelfTuner`.
     """
     options = options_of(config, {})
     if options.warmup:
@@ -77,4 +81,8 @@ def tuner_from_config(
             f"warmup is {options.warmup}, but only STNTrainable counts iterations: in a loop of your own use "
             f"warmup_steps, the number of weight steps"
         )
-    return options.tuner(model, hyper, optimizer, clip, batch_size)
+    if options.refine:
+        raise ValueError(
+            "refine is True, but only STNTrainable trains a second time: leave it out, or use STNTrainable"
+        )
+    return SelfTuner.from_options(options, model, hyper, optimizer, clip=clip, batch_size=batch_size, carries=carries)

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, Results, curves, load
+from stn_tune.analysis.curves import incumbent
 from stn_tune.analysis.figures.style import asks_for_log, line_styles, render, save, spread, zoom
 from stn_tune.analysis.selection import bounds, groups, metric_title
 from stn_tune.record import HyperparameterInfo, Style
@@ -225,6 +226,23 @@ def test_schedules_follow_the_best_trial_of_an_outer_search(tmp_path):
     ]
     figure = drawn("schedules", frame_of(tmp_path, {("stn", 0): trials}))
     assert lines_of(figure.axes[0]) == [([1, 2], [0.2, 0.4])]
+
+
+@pytest.mark.parametrize("name", ["schedules", "sigma"])
+def test_a_refined_network_is_not_drawn_over_the_schedule_that_it_follows(tmp_path, name):
+    tuning = self_tuned_rows([3.0, 2.0], {"drop": [0.1, 0.4]})
+    refining = self_tuned_rows([2.5, 1.0, 0.9], {"drop": [0.1, 0.1, 0.4]})
+    for k, row in enumerate(refining, 3):
+        row |= {"training_iteration": k, "compute_s": 10.0 * k, "trial_compute_s": 10.0 * k, "elapsed_s": 10.0 * k}
+    for k, row in enumerate([*tuning, *refining]):
+        row |= {"phase": "tuning" if k < 2 else "refining", "scale/drop": 0.5 - 0.1 * k}
+    frame = frame_of(tmp_path, {("refined", 0): tuning + refining, ("grid", 0): logs.rows([5.0, 4.0])})
+    (line,) = lines_of(drawn(name, frame).axes[0])
+    assert line == ([1, 2], pytest.approx([0.1, 0.4] if name == "schedules" else [0.5, 0.4]))
+    own = frame[frame["method"] == "refined"]
+    assert own["epochs"].tolist() == [1, 2, 3, 4, 5], "both networks count"
+    steps = incumbent(frame)
+    assert steps.loc[steps["method"] == "refined", "value"].tolist() == [3.0, 2.0, 1.0, 0.9]
 
 
 def test_schedules_need_a_value_that_moves(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -182,6 +183,24 @@ def test_the_greedy_schedule_takes_the_best_of_each_epoch(finished):
     last = max(row["epoch"] for row in rows)
     best_last = min((row for row in rows if row["epoch"] == last), key=lambda row: row["val_loss"])
     assert greedy.at(fraction=1.0)["fc1_dropout"] == best_last["hp/fc1_dropout"]
+
+
+def test_what_a_refined_stn_has_found_is_the_schedule_of_its_stn():
+    p = problem("digits", "smoke", tuned=["fc1_dropout"])
+    rows = [
+        {"trial": 0, "phase": phase, "epoch": step // 10, "step": step, "val_loss": loss, "hp/fc1_dropout": value}
+        for phase, step, loss, value in [
+            ("tuning", 10, 3.0, 0.2),
+            ("tuning", 20, 2.0, 0.3),
+            ("refining", 10, 2.5, 0.19),
+            ("refining", 20, 1.0, 0.29),
+            ("refining", 30, 1.5, 0.3),
+        ]
+    ]
+    found = earlier_result(gzip.compress("".join(json.dumps(line) + "\n" for line in [{}, *rows]).encode()), p)
+    assert found.schedule.steps == [0, 10, 20]
+    assert found.schedule.values["fc1_dropout"] == [p.initial["fc1_dropout"], 0.2, 0.3]
+    assert found.final == found.best == {"fc1_dropout": 0.3}
 
 
 def test_the_record_says_what_was_run(finished):

@@ -37,8 +37,8 @@ def test_the_paper_preset_is_the_papers_appendix_d():
         "beta",
     }
     stn = s.stn
-    assert (stn.hyper_lr, stn.train_steps, stn.valid_steps, stn.warmup) == (0.01, 2, 1, 1)
-    assert (stn.scale, stn.tune_scale) == (1.0, False)
+    assert (stn["hyper_lr"], stn["train_steps"], stn["valid_steps"], stn["warmup"]) == (0.01, 2, 1, 1)
+    assert (stn["scale"], stn["tune_scale"]) == (1.0, False)
 
 
 def test_the_paper_preset_is_the_papers_appendix_e():
@@ -56,14 +56,22 @@ def test_the_paper_preset_is_the_papers_appendix_e():
     assert list(space.transform("cutout_length").values()) == list(range(25))
     assert list(space.transform("cutout_holes").values()) == list(range(5))
     stn = s.stn
-    assert (stn.hyper_lr, stn.train_steps, stn.valid_steps, stn.warmup) == (0.003, 2, 1, 5)
-    assert (stn.tune_scale, stn.entropy_weight) == (True, 0.001)
+    assert (stn["hyper_lr"], stn["train_steps"], stn["valid_steps"], stn["warmup"]) == (0.003, 2, 1, 5)
+    assert (stn["tune_scale"], stn["entropy_weight"]) == (True, 0.001)
 
 
 def test_overrides():
     overrides = ["lr=10", "hidden = 200", "stn.warmup=3", "space.alpha.upper=2", "tokens=500"]
     s = load_settings("ptb", "small", LanguageSettings, overrides)
-    assert (s.lr, s.hidden, s.stn.warmup, s.space["alpha"].upper, s.tokens) == (10.0, 200, 3, 2.0, 500)
+    assert (s.lr, s.hidden, s.stn["warmup"], s.space["alpha"].upper, s.tokens) == (10.0, 200, 3, 2.0, 500)
+    delta = ["stn.algorithm=delta", "stn.response_every=3", "stn.draw=example", "stn.direct=true"]
+    options = load_settings("ptb", "small", LanguageSettings, delta).stn_options()
+    assert [options[name] for name in ("algorithm", "response_every", "draw", "direct")] == [
+        "delta",
+        3,
+        "example",
+        True,
+    ]
     assert load_settings("cifar10", "small", ImageSettings, ["channels=[1,2,3,4,5]"]).channels == (1, 2, 3, 4, 5)
 
 
@@ -71,7 +79,12 @@ def test_overrides():
     ("task", "preset", "override", "message"),
     [
         ("ptb", "small", "hiden=3", r"--set hiden=3: unknown setting 'hiden'; known: .*; did you mean 'hidden'\?"),
-        ("ptb", "small", "stn.warmpu=3", r"unknown setting 'warmpu'; known: hyper_lr, .*; did you mean 'warmup'\?"),
+        (
+            "ptb",
+            "small",
+            "stn.warmpu=3",
+            r"unknown setting 'warmpu'; known: algorithm, .*; did you mean 'warmup'\?",
+        ),
         ("ptb", "small", "space.alfa.upper=3", r"unknown setting 'alfa'; known: .*; did you mean 'alpha'\?"),
         ("ptb", "small", "hidden=big", "ptb.small.hidden is 'big'; it must be a whole number"),
         ("ptb", "small", "hidden=1.5", "hidden is 1.5; it must be a whole number"),
@@ -89,7 +102,7 @@ def test_overrides():
         ("ptb", "small", "lr=nan", "lr is nan; it must be finite"),
         ("ptb", "small", "batch_size=0", "batch_size is 0; it must be at least 1"),
         ("ptb", "small", "population=1", "population is 1; it must be at least 2"),
-        ("ptb", "small", "stn.train_steps=0", "stn.train_steps is 0; it must be a number, at least 1"),
+        ("ptb", "small", "stn.train_steps=0", "stn: train_steps is 0; it must be a number, at least 1"),
         ("ptb", "small", "space=3", "space is 3; it must be a table"),
         ("cifar10", "small", "valid_fraction=2.0", "valid_fraction is 2.0; it must lie between 0 and 1"),
         ("cifar10", "small", "space.cutout_holes.init=1.7", "space.cutout_holes: .* must be whole numbers"),
@@ -100,6 +113,13 @@ def test_overrides():
         ("cifar10", "small", "space.cutout_holes.levels=[5]", "levels has no value from 0 below 5"),
         ("ptb", "small", "space.alpha.levels=[5]", "levels has no value from 0 up to 4"),
         ("cifar10", "small", "channels=3", "channels is 3; it must be a list"),
+        (
+            "ptb",
+            "small",
+            "stn.algorithm=detla",
+            "stn: unknown algorithm 'detla'; known: stn, delta",
+        ),
+        ("ptb", "small", "stn.response_every=3", "stn: unknown stn option 'response_every'"),
         ("cifar10", "small", "stn=3", "stn is 3; it must be a table"),
     ],
 )
@@ -122,7 +142,7 @@ def test_unknown_settings_can_be_told_from_the_presets_alone(task):
 def test_overrides_leave_the_presets_as_they_are():
     load_settings("ptb", "small", LanguageSettings, ["space.alpha.upper=2", "stn.warmup=7"])
     s = load_settings("ptb", "small", LanguageSettings)
-    assert (s.space["alpha"].upper, s.stn.warmup) == (4.0, 1)
+    assert (s.space["alpha"].upper, s.stn["warmup"]) == (4.0, 1)
 
 
 def test_levels_of_whole_numbers_stay_below_the_upper_end():

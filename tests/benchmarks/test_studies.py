@@ -34,10 +34,10 @@ def test_every_override_is_one_that_the_presets_know():
             assert p.initial["output_dropout"] == e.variant["start"]
         for name in ("train_steps", "valid_steps", "scale", "tune_scale"):
             if name in e.variant:
-                assert getattr(p.settings.stn, name) == e.variant[name]
+                assert p.settings.stn[name] == e.variant[name]
     for e in asked("theory"):
         settings = problem("theory", "small", e.overrides).settings
-        assert e.variant == {"network": settings.network, "scale": settings.stn.scale}
+        assert e.variant == {"network": settings.network, "scale": settings.stn["scale"]}
 
 
 def test_variants_have_labels_that_say_what_they_change():

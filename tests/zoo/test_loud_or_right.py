@@ -562,3 +562,46 @@ def test_warnings_are_single_lines():
         steps(tuner, loss, 3)
     assert len(caught) == 1, "said once"
     assert re.match(r"decay: read in eval mode[^\n]+$", str(caught[0].message))
+
+
+def test_weights_that_are_merged_in_eval_mode_are_said():
+    """λ gets no gradient through them."""
+    case = CASES["lora, merged in eval mode"]
+    tuner, batch = case.tuner(), case.batch()
+    tuner.train_step(case.loss, batch)
+    with pytest.warns(UserWarning, match=r"0\.a, 0\.b: in the training loss, but not in the validation loss"):
+        tuner.valid_step(case.loss, batch)
+    tuner.train_step(case.loss, batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tuner.valid_step(case.loss, batch)
+
+
+class ReadTwice(nn.Module):
+    """Its embedding is also the head, read functionally."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+
+    def forward(self, x):
+        assert self.embed.weight.dtype == torch.float32, "reading its type is harmless"
+        return F.linear(self.embed(x), self.embed.weight)
+
+
+def test_with_a_draw_per_example_a_weight_that_is_read_past_its_layer_is_an_error():
+    hyper = stn.Hyper({"decay": tune.loguniform(1e-4, 1)})
+    model = stn.self_tune(ReadTwice(), hyper, include=["embed"])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randint(0, 7, (3, 5))
+
+    def loss(model, x, hp):
+        return model(x).square().mean((1, 2)) * (hp["decay"] if model.training else 1)
+
+    tuner = stn.SelfTuner(model, hyper, optimizer, draw="example")
+    before = model.embed.weight.clone()
+    with pytest.raises(stn.ConversionError, match=r"embed\.weight is read past its layer.*exclude=\['embed\.weight'\]"):
+        tuner.train_step(loss, x)
+    assert torch.equal(model.embed.weight, before)
+    assert type(model.embed._parameters) is dict
+    stn.SelfTuner(model, hyper, optimizer).train_step(loss, x)

@@ -17,6 +17,7 @@ from tests.zoo.models import BATCH, CASES, CLASSES, WIDTH, Wrapper, cnn, images,
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # peft's
+    pytest.mark.filterwarnings("ignore:.* merged with others in eval mode:UserWarning"),  # said, and tested elsewhere
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"),  # dynamo looks
 ]
 

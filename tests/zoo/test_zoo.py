@@ -16,7 +16,10 @@ import stn_tune as stn
 from stn_tune.nn.response import required
 from tests.zoo.models import CASES, Case
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),  # peft's
+    pytest.mark.filterwarnings("ignore:.* merged with others in eval mode:UserWarning"),  # said, and tested elsewhere
+]
 
 
 @pytest.fixture(params=list(CASES))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-from stn_tune.errors import LayoutError
+from stn_tune.errors import ConversionError, LayoutError
 
 if TYPE_CHECKING:
     from stn_tune.nn.response import Responding, Response, SelfTuning
@@ -106,13 +107,57 @@ class Form:
     path: str
 
     @contextmanager
-    def installed(self, module: nn.Module, draws: Draws) -> Iterator[None]:
-        """For the length of a step, the module's forward pass is this one."""
-        module.__dict__["forward"] = partial(self.forward, module, draws)
+    def installed(self, module: nn.Module, draws: Draws, watch: bool) -> Iterator[None]:
+        """For the length of a step, the module's forward pass is this one; reads past it are found with ``watch``."""
+        own, plain = module.__dict__, module._parameters
+        forward = partial(self.forward, module, draws)
+        if watch:
+            own["_parameters"] = watched = _Watched(plain, self)
+            forward = partial(watched.inside, forward)
+        own["forward"] = forward
         try:
             yield
         finally:
-            del module.__dict__["forward"]
+            del own["forward"]
+            own["_parameters"] = plain
+
+
+class _Watched(dict[str, Any]):
+    """A module's parameters: one that is read outside its forward pass must not take part in the loss.
+
+    Its dtype or device may be read; but what is computed with it has no draw per example.
+    """
+
+    def __init__(self, plain: dict[str, Any], form: Form):
+        super().__init__(plain)
+        self._plain, self._form, self._inside = plain, form, False
+
+    def inside(self, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+        """Runs the module's own forward pass."""
+        self._inside = True
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._inside = False
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if self._inside or name not in self._form.responses or not (torch.is_grad_enabled() and value.requires_grad):
+            return value
+        read = value.view_as(value)
+        read.register_hook(partial(_read_past_its_layer, f"{self._form.path}.{name}"))
+        return read
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self._plain[name] = value
+
+
+def _read_past_its_layer(path: str, gradient: Tensor) -> None:
+    raise ConversionError(
+        f"{path} is read past its layer, as in F.linear(h, layer.weight), where it has no draw per example: "
+        f"exclude=[{path!r}], or use draw='batch'"
+    )
 
 
 def has_form(module: nn.Module) -> bool:

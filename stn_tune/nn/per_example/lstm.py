@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from stn_tune.nn.first_order import is_dual
 from stn_tune.nn.kernels.recurrence import lstm_layer
 from stn_tune.nn.lstm import LSTM, State, initial_state
 from stn_tune.nn.per_example import Draws, per_example
@@ -44,7 +45,32 @@ def lstm(layer: nn.LSTM, draws: Draws, input: Tensor, hx: State | None = None) -
         if k and layer.dropout:
             x = F.dropout(x, layer.dropout, layer.training)
         w_ih, u_ih, w_hh, u_hh = weights
-        x, h, c = lstm_layer(x, h0[k], c0[k], w_ih, u_ih, w_hh, u_hh, scales[0], scales[1], bias)
+        compute = _by_steps if is_dual(scales[0]) else lstm_layer
+        x, h, c = compute(x, h0[k], c0[k], w_ih, u_ih, w_hh, u_hh, scales[0], scales[1], bias)
         last.append((h, c))
     state = torch.stack([h for h, _ in last]), torch.stack([c for _, c in last])
     return (x.transpose(0, 1) if layer.batch_first else x), state
+
+
+def _by_steps(
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    w_ih: Tensor,
+    u_ih: Tensor,
+    w_hh: Tensor,
+    u_hh: Tensor,
+    s_ih: Tensor,
+    s_hh: Tensor,
+    bias: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`lstm_layer` computes, by operations that have forward-mode derivatives."""
+    inputs = F.linear(x, w_ih) + s_ih * F.linear(x, u_ih)
+    inputs = inputs if bias is None else inputs + bias
+    outputs = []
+    for gates in inputs.unbind(0):
+        i, f, g, o = (gates + F.linear(h, w_hh) + s_hh * F.linear(h, u_hh)).chunk(4, 1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(h)
+    return torch.stack(outputs), h, c

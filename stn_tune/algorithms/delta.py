@@ -1,0 +1,164 @@
+"""Δ-STN (Bae and Grosse 2020): weights are trained at λ, as ever; responses in steps of their own, at λ+ε."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.backends import mkldnn
+from torch.utils._pytree import tree_map_only
+
+from stn_tune.algorithms.options import DeltaOptions
+from stn_tune.algorithms.tuner import SelfTuner
+from stn_tune.hyper import HyperSample, Value
+from stn_tune.nn.first_order import dual, first_order, is_dual
+from stn_tune.nn.response import Responding
+from stn_tune.training import Batch, LossFn, checked_loss
+
+
+class DeltaSTN(SelfTuner):
+    """Weight step: W on f(λ, W), an ordinary step; every K steps U and V on f(λ+ε, Ŵ(λ+ε)), W held.
+
+    In pieces, one ``with`` more; the optimizer's step then moves both::
+
+        with tuner.responding(batch) as hp:     # every K-th step
+            loss_fn(model, batch, hp).backward()
+        with tuner.training(batch) as hp:
+            loss_fn(model, batch, hp).backward()
+        optimizer.step(); optimizer.zero_grad()
+
+    The loss of a batch is computed twice then: what it carries from batch to batch is put back in between, if the tuner
+    was given it (``carries``).
+    """
+
+    options_type = DeltaOptions
+    options: DeltaOptions
+
+    def __init__(self, *args: Any, **keywords: Any):
+        super().__init__(*args, **keywords)
+        self._origin = self.hyper.lam.clone()
+        self._uncentred: list[tuple[Responding, Tensor]] = []
+
+    @contextmanager
+    def training(self, batch: Batch) -> Iterator[HyperSample]:
+        """The plain model at λ, for a forward and backward pass; λ+ε in force where objectives are not separate."""
+        if not self.options.separate:
+            with self._perturbed(batch) as sample:
+                yield sample
+            return
+        self._require_training()
+        self._tuning.check_idle()
+        sample = self.hyper.mean()
+        with self.hyper.using(sample), self._tuning.bound(sample):
+            yield sample
+        self._read |= sample.read
+
+    @contextmanager
+    def responding(self, batch: Batch) -> Iterator[HyperSample]:
+        """λ+ε in force, all weights held, for the forward and backward pass that trains the responses."""
+        if not self.options.separate:
+            raise RuntimeError("separate is False: training(batch) trains the responses together with the weights")
+        carried = None if self.carries is None else copy.deepcopy(self.carries.state_dict())
+        buffers = [(b, b.clone()) for b in self.model.buffers()]
+        with self._perturbed(batch, moved={id(p) for p in self._responses()}) as sample:
+            yield sample
+        with torch.no_grad():
+            for buffer, saved in buffers:  # running statistics: training updates them
+                buffer.copy_(saved)
+        if self.carries is not None:
+            self.carries.load_state_dict(carried)
+
+    def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
+        """A weight step; in every K-th, the responses move, too. Returns the loss at λ."""
+        if not self.options.separate:
+            return super().train_step(loss_fn, batch)
+        with self._unharmed():
+            self._zero_grad()
+            responses = self._responses()
+            if self.weight_steps % self.options.response_every == 0:
+                with self.responding(batch) as sample:
+                    perturbed = self._differentiated(loss_fn, batch, sample)
+                self._check("perturbed loss", perturbed, "gradient", responses, self._name, self.clip)
+            with self.training(batch) as sample:
+                loss = self._differentiated(loss_fn, batch, sample)
+            own = {id(p) for p in responses}
+            weights = [p for p in self._weights() if id(p) not in own]
+            self._check("training loss", loss, "gradient", weights, self._name, self.clip)
+            for optimizer in self.optimizers:
+                optimizer.step()
+        return loss.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training continues from, bit for bit; ``torch.load`` reads it with weights_only=True."""
+        return super().state_dict() | {"origin": self._origin}
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        names = list(state["schedule"]["space"])
+        super()._load(state)
+        self._origin = state["origin"][[names.index(name) for name in self.hyper.space.names]].to(self._origin)
+
+    def _responses(self) -> list[Tensor]:
+        return list(self._tuning.responses.parameters())
+
+    def _differentiated(self, loss_fn: LossFn, batch: Batch, hp: Mapping[str, Value]) -> Tensor:
+        losses = checked_loss(loss_fn(self.model, batch, hp))
+        if is_dual(losses):
+            raise RuntimeError(
+                "linearised=True, but the loss reads weights past the model's output: call the model as model(...), "
+                "take a penalty on weights by stn_tune.nn.l2, or use linearised=False"
+            )
+        return self._backward(losses)
+
+    @contextmanager
+    def _applied(self, sample: HyperSample, responding: list[Responding]) -> Iterator[dict[str, Tensor]]:
+        offset = None if self.options.centred else self.hyper.lam - self._origin
+        if offset is not None:
+            self._uncentred = [(r, r.response.term(offset).detach()) for r in responding]
+        with ExitStack() as stack:
+            if self.options.linearised:
+                stack.enter_context(_first_order_outputs(self.model, sample))
+            watch = not self._checked and not self._compiled
+            yield stack.enter_context(self._tuning.applied(sample, responding, watch=watch, offset=offset))
+
+    def _count_step(self) -> None:
+        super()._count_step()
+        offset = self.hyper.lam - self._origin
+        with torch.no_grad():
+            for r, before in self._uncentred:  # W is the weight at λ: it changes with the response to the offset
+                r.weight.add_(r.response.term(offset) - before)
+        self._uncentred = []
+
+    def _follow(self, shift: Tensor) -> None:
+        if self.options.follow:
+            super()._follow(shift)
+
+
+@contextmanager
+def _first_order_outputs(model: nn.Module, sample: HyperSample) -> Iterator[None]:
+    """The model's outputs are f + ∂f/∂δ · ε, with the derivative at δ = 0."""
+
+    def to_first_order(module: nn.Module, inputs: Any, output: Any) -> Any:
+        return tree_map_only(Tensor, first_order, output)
+
+    handle = model.register_forward_hook(to_first_order)
+    try:
+        # mkldnn's LSTM has no forward-mode derivative
+        with forward_ad.dual_level(), mkldnn.flags(False, deterministic=None, allow_tf32=None):
+            epsilon = sample.delta
+            sample.delta = dual(torch.zeros_like(epsilon), epsilon)
+            yield
+            sample.delta = epsilon
+    except (NotImplementedError, RuntimeError) as error:
+        if "forward AD" not in str(error) and "forward mode AD" not in str(error):
+            raise
+        raise RuntimeError(
+            f"linearised=True needs forward-mode derivatives, which a layer of {type(model).__name__} does not have "
+            f"({str(error).splitlines()[0]}): use linearised=False"
+        ) from error
+    finally:
+        handle.remove()

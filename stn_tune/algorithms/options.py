@@ -1,0 +1,172 @@
+"""Options of the algorithms: plain JSON, documented, and checked long before there is a model or even torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+from stn_tune.errors import unknown
+from stn_tune.numbers import is_number
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Draw = Literal["batch", "example", "mean"]
+"""How λ+ε is drawn in a step: once for the batch, for each example, or not at all (ε = 0)."""
+
+DRAWS = ("batch", "example", "mean")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an algorithm needs beside task and space; plain JSON. The paper's choices are the benchmark's presets."""
+
+    algorithm: ClassVar[str] = ""
+    """The algorithm's name, under which :data:`stn_tune.algorithms.ALGORITHMS` has it."""
+
+    init: Mapping[str, float] = field(default_factory=dict)
+    """Initial values by name; the middle of the domain where not given."""
+    scale: float | Mapping[str, float] = 0.5
+    """Initial σ, one for all hyperparameters or by name, in units of the unconstrained λ."""
+    tune_scale: bool = True
+    """Whether σ is learned, too."""
+    per_batch: Sequence[str] = ()
+    """Hyperparameters that are drawn once per batch instead of once per example."""
+    direct: Sequence[str] | bool = ()
+    """Hyperparameters on which the validation loss depends directly; ``True`` for all."""
+    hyper_lr: float = 0.01
+    """Learning rate of λ (Adam)."""
+    scale_lr: float | None = None
+    """Learning rate of σ (Adam); ``hyper_lr`` if None."""
+    train_steps: int = 2
+    """T_train: weight steps in a row."""
+    valid_steps: int = 1
+    """T_valid: hyperparameter steps after them."""
+    warmup: int = 0
+    """Iterations of a trial in which only weights move."""
+    warmup_steps: int = 0
+    """Weight steps before λ and σ first move."""
+    entropy_weight: float = 0.001
+    """τ, the weight of the entropy of ε; acts only where σ is tuned."""
+    draw: Draw = "batch"
+    """How λ+ε is drawn in weight steps: once per "batch", per "example" (the paper's listing, for layers that have
+    Eq. 10), or not at all ("mean")."""
+    valid_draw: Draw | None = None
+    """The same in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
+    refine: bool = False
+    """After the STN has ended, train a plain network along the schedule that was found; the better of the two by
+    validation loss is the result. Only ``STNTrainable`` does."""
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Raises ValueError for values that make no sense; algorithms with options of their own extend it."""
+        self.require_at_least(1, "train_steps")
+        self.require_at_least(0, "valid_steps", "warmup", "warmup_steps", "entropy_weight")
+        if isinstance(self.scale, str) or not (isinstance(self.scale, Mapping) or self.scale > 0):
+            raise ValueError(f"scale is {self.scale!r}; it must be positive")
+        self.require_positive("hyper_lr")
+        if self.scale_lr is not None:
+            self.require_positive("scale_lr")
+        for f in fields(self):
+            if f.type == "bool" and not isinstance(value := getattr(self, f.name), bool):
+                raise ValueError(f"{f.name} is {value!r}; it must be true or false")
+        for name in ("draw", "valid_draw"):
+            if (how := getattr(self, name)) not in DRAWS and (name == "draw" or how is not None):
+                raise ValueError(f"{name} is {how!r}; it must be 'batch', 'example' or 'mean'")
+
+    def require_at_least(self, least: int, *names: str) -> None:
+        """Raises ValueError for the first of these options that is no number, or below ``least``."""
+        for name in names:
+            if not is_number(value := getattr(self, name)) or not value >= least:
+                raise ValueError(f"{name} is {value!r}; it must be a number, at least {least}")
+
+    def require_positive(self, *names: str) -> None:
+        """Raises ValueError for the first of these options that is no positive number."""
+        for name in names:
+            if not is_number(value := getattr(self, name)) or not value > 0:
+                raise ValueError(f"{name} is {value!r}; it must be a positive number")
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """From keywords; an unknown one is an error that lists the algorithm's options."""
+        known = [f.name for f in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(unknown(f"{cls.algorithm} option", name, known))
+        return cls(**options)
+
+
+@dataclass(frozen=True)
+class STNOptions(Options):
+    """Options of Algorithm 1: those that every algorithm has."""
+
+    algorithm: ClassVar[str] = "stn"
+    """Its name."""
+
+
+@dataclass(frozen=True)
+class DeltaOptions(Options):
+    """Options of Δ-STN; its three differences to the STN can be turned off one by one."""
+
+    algorithm: ClassVar[str] = "delta"
+    """Its name."""
+
+    response_every: int = 2
+    """K: the responses are trained in every K-th weight step."""
+    separate: bool = True
+    """Whether weights are trained at λ and responses in steps of their own; else both together at λ+ε."""
+    linearised: bool = False
+    """Whether responses are trained on the model's output to first order in ε; needs forward-mode derivatives."""
+    centred: bool = True
+    """Whether responses are a function of λ+ε − λ; else of λ+ε − λ₀, the offset from where λ started."""
+    follow: bool = True
+    """Whether weights take up their response when λ moves; else they follow by their own training."""
+
+    def check(self) -> None:
+        """Those of every algorithm, and K."""
+        super().check()
+        self.require_at_least(1, "response_every")
+
+
+class TunerKeywords(TypedDict, total=False):
+    """The fields of :class:`Options` that a tuner reads, as typed keyword arguments."""
+
+    hyper_lr: float
+    scale_lr: float | None
+    train_steps: int
+    valid_steps: int
+    warmup_steps: int
+    entropy_weight: float
+    draw: Draw
+    valid_draw: Draw | None
+
+
+class OptionKeywords(TunerKeywords, total=False):
+    """All fields of :class:`Options` as typed keyword arguments."""
+
+    init: Mapping[str, float]
+    scale: float | Mapping[str, float]
+    tune_scale: bool
+    per_batch: Sequence[str]
+    direct: Sequence[str] | bool
+    warmup: int
+    refine: bool
+
+
+class DeltaKeywords(TypedDict, total=False):
+    """What :class:`DeltaOptions` adds, as typed keyword arguments."""
+
+    response_every: int
+    separate: bool
+    linearised: bool
+    centred: bool
+    follow: bool
+
+
+def option_names() -> list[str]:
+    """The options that at least one algorithm has."""
+    kinds: list[type[Options]] = [Options, *Options.__subclasses__()]
+    return list(dict.fromkeys(f.name for kind in kinds for f in fields(kind)))

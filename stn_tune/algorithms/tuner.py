@@ -1,0 +1,507 @@
+"""SelfTuner: what all algorithms share. λ, σ and their step; the pieces of a step; checks; state."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from stn_tune.algorithms.options import Draw, Options
+from stn_tune.errors import ConversionError, UnusedError
+from stn_tune.hyper import Hyper, HyperSample
+from stn_tune.nn.lstm import LSTM
+from stn_tune.nn.response import Responding, SelfTuning, self_tuning_of
+from stn_tune.schedule import History, Schedule
+from stn_tune.training import (
+    Batch,
+    LossFn,
+    Stateful,
+    Trainer,
+    batch_size,
+    checked_loss,
+    evaluating,
+    frozen,
+    mean_loss,
+    moved_by,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from stn_tune.algorithms.registry import TunerOptions
+
+
+class SelfTuner(Trainer):
+    """Alternates weight steps on training batches and hyperparameter steps on validation batches.
+
+    Args:
+        model: a model that went through :func:`stn_tune.self_tune`.
+        hyper: the hyperparameters it was given there.
+        optimizer: moves the weights and their responses, built after ``self_tune``; or several optimizers.
+        hyper_optimizer, scale_optimizer: move λ and σ; Adam with learning rate ``hyper_lr`` when not given.
+        algorithm: "stn" (Algorithm 1 of the paper) or "delta" (Δ-STN).
+        clip: maximum norm of the weights' gradient.
+        batch_size: ``batch -> int``, where the first tensor's leading dimension is not it.
+        carries: what the loss carries from batch to batch (the hidden state of a language model), with ``state_dict``
+            and ``load_state_dict``; needed where an algorithm computes the loss of a batch twice.
+        options: those of the algorithm that are not about the draws themselves, which :class:`Hyper` has; see
+            ``help(stn_tune.STNOptions)``.
+
+    A loop of your own does the same in pieces::
+
+        with tuner.training(batch) as hp:       # λ+ε in force, for forward and backward
+            loss_fn(model, batch, hp).backward()
+        optimizer.step(); optimizer.zero_grad()
+
+        with tuner.tuning(valid_batch) as hp:   # eval mode, weights frozen
+            tuner.backward(loss_fn(model, valid_batch, hp))
+        tuner.step()                            # λ and σ move
+    """
+
+    options_type: ClassVar[type[Options]]
+    """The algorithm's options."""
+
+    def __new__(cls, *args: Any, algorithm: str = "stn", **options: Any) -> Self:
+        """The tuner of the algorithm."""
+        if cls is not SelfTuner:
+            return super().__new__(cls)
+        from stn_tune.algorithms.registry import algorithm_named
+
+        return cast("Self", super().__new__(algorithm_named(algorithm)))
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hyper: Hyper,
+        optimizer: Optimizer | Sequence[Optimizer],
+        hyper_optimizer: Optimizer | None = None,
+        scale_optimizer: Optimizer | None = None,
+        *,
+        algorithm: str = "stn",
+        clip: float | None = None,
+        batch_size: Callable[[Batch], int] = batch_size,
+        carries: Stateful | None = None,
+        **options: Unpack[TunerOptions],
+    ):
+        super().__init__(model, optimizer, clip, batch_size)
+        self.options = self._checked_options(options)
+        self._tuning = _checked_tuning(model, hyper, self.optimizers)
+        _check_optimizers(hyper, hyper_optimizer, scale_optimizer)
+        self.hyper, self.carries = hyper, carries
+        lr, scale_lr = self.options.hyper_lr, self.options.scale_lr
+        self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=lr)
+        self.scale_optimizer = scale_optimizer or Adam([hyper.raw_sigma], lr=lr if scale_lr is None else scale_lr)
+        self.draw: Draw = self.options.draw
+        follow: Draw = self.draw if self.draw != "mean" else "batch"
+        self.valid_draw: Draw = self.options.valid_draw or (follow if hyper.tune_scale or hyper.direct else "mean")
+        if hyper.direct and self.valid_draw == "mean":
+            raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
+        self._compiled = _is_compiled(model)
+        _warn_of_recompilation(self._compiled, self._tuning)
+        self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
+        self._moved: set[int] = set()
+        self._check_moved(self._tuning.responding())
+        self._read: set[str] = set()
+        self._trained: set[str] | None = None
+        self._checked = False
+        self._sample: HyperSample | None = None
+        self._shared: dict[str, Tensor] = {}
+        self._history = History(hyper.space, self.options.algorithm)
+        self._record()
+
+    @classmethod
+    def from_options(cls, options: Options, model: nn.Module, hyper: Hyper, optimizer: Optimizer, **more: Any) -> Self:
+        """A tuner with all options but those of ``hyper``, and ``warmup``, which counts iterations unknown to it."""
+        own = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_OF_A_TUNER}
+        return cls(model, hyper, optimizer, algorithm=options.algorithm, **more, **own)
+
+    def _checked_options(self, given: Mapping[str, Any]) -> Options:
+        for name in given:
+            if name in _NOT_OF_A_TUNER:
+                raise TypeError(f"{name} is no option of a tuner: {_NOT_OF_A_TUNER[name]}")
+        return self.options_type.of(given)
+
+    @contextmanager
+    def training(self, batch: Batch) -> Iterator[HyperSample]:
+        """For a forward pass on a training batch, its backward pass and its recomputation; by default λ+ε in force."""
+        with self._perturbed(batch) as sample:
+            yield sample
+
+    @contextmanager
+    def responding(self, batch: Batch) -> Iterator[HyperSample]:
+        """For the forward and backward pass that trains the responses, where the algorithm has one of its own."""
+        raise RuntimeError(f"algorithm {self.options.algorithm!r} trains the responses together with the weights")
+        yield  # a generator, as training is
+
+    @contextmanager
+    def _perturbed(self, batch: Batch, moved: Collection[int] | None = None) -> Iterator[HyperSample]:
+        """λ+ε in force for weights and regularisers; of the parameters, only those ``moved`` (ids) need a gradient."""
+        self._require_training()
+        self._tuning.check_idle()
+        responding = self._tuning.responding()
+        self._check_moved(responding)
+        sample = self._drawn(self.draw, batch, differentiable=False)
+        held = nullcontext() if moved is None else frozen(self.model, but=moved)
+        with held, self._applied(sample, responding), _numbers_explained(sample):
+            yield sample
+        self._read |= sample.read
+        if not self._checked and any(r.response.V.grad is not None for r in responding):
+            self._check_responses(responding)
+
+    def _applied(self, sample: HyperSample, responding: list[Responding]) -> AbstractContextManager[dict[str, Tensor]]:
+        """The sample in force for the model."""
+        return self._tuning.applied(sample, responding, watch=not self._checked and not self._compiled)
+
+    @contextmanager
+    def tuning(self, batch: Batch) -> Iterator[HyperSample]:
+        """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards."""
+        self._tuning.check_idle()
+        responding = self._tuning.responding()
+        with evaluating(self.model), frozen(self.model), self._differentiable():
+            sample = self._drawn(self.valid_draw, batch, differentiable=True)
+            self._sample = sample
+            try:
+                with self._tuning.applied(sample, responding) as self._shared, _numbers_explained(sample):
+                    yield sample
+            finally:
+                self._sample, self._shared = None, {}
+
+    def backward(self, losses: Tensor) -> Tensor:
+        """The gradient of F(λ+ε, ŵ(λ+ε)) − τ H[p(ε|σ)] with respect to λ and σ; returns the mean loss.
+
+        Gradients add up until :meth:`step`.
+        """
+        sample, hyper = self._sample, self.hyper
+        if sample is None or sample.lam is None:
+            raise RuntimeError("backward belongs inside `with tuner.tuning(batch)`, before its end")
+        losses = checked_loss(losses)
+        self._check_read(sample)
+        loss = losses.mean()
+        if not losses.requires_grad:
+            raise ValueError(
+                "the validation loss does not depend on λ: it was computed without gradients (torch.no_grad, "
+                "set_grad_enabled(model.training), .item()), or past the model's parameters"
+            )
+        objective = loss + hyper.score(losses, sample) if hyper.direct else loss
+        wanted = [sample.lam]
+        if hyper.tune_scale and sample.sigma is not None:
+            wanted.append(sample.sigma)
+            if self.options.entropy_weight:
+                objective = objective - self.options.entropy_weight * hyper.entropy(sample.sigma)
+        self._warn_of_lost(losses)
+        found = torch.autograd.grad(objective, wanted, allow_unused=True)
+        if found[0] is None:
+            raise ValueError("the validation loss does not depend on λ: no parameter that responds took part in it")
+        for own, gradient in zip((hyper.lam, hyper.raw_sigma), found, strict=False):
+            if gradient is not None:
+                own.grad = gradient if own.grad is None else own.grad + gradient
+        return loss.detach()
+
+    def step(self) -> None:
+        """Moves λ and σ by the gradients of :meth:`backward`, and the weights to where they respond to at the new λ."""
+        hyper = self.hyper
+        if hyper.lam.grad is None:
+            raise RuntimeError("step without a gradient: call tuner.backward(loss) inside `with tuner.tuning(batch)`")
+        before = hyper.lam.clone()
+        self.hyper_optimizer.step()
+        if hyper.tune_scale:
+            self.scale_optimizer.step()
+        hyper.lam.grad = hyper.raw_sigma.grad = None
+        hyper.hold()
+        self._follow(hyper.lam - before)
+        self._record()
+
+    def _follow(self, shift: Tensor) -> None:
+        """λ has moved: the weights take up their responses."""
+        self._tuning.absorb(shift)
+
+    def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
+        """One weight step; returns the loss."""
+        with self._unharmed():
+            self._zero_grad()
+            with self.training(batch) as sample:
+                loss = self._differentiated(loss_fn, batch, sample)
+            if not self._checked:
+                self._check_responses(self._tuning.responding())
+            self._apply(loss)
+        return loss.detach()
+
+    def valid_step(self, loss_fn: LossFn, batch: Batch) -> Tensor | None:
+        """One hyperparameter step; ``None`` during warm-up."""
+        if self.weight_steps < self.options.warmup_steps:
+            return None
+        with self._unharmed():
+            with self.tuning(batch) as sample:
+                loss = self.backward(loss_fn(self.model, batch, sample))
+            lam, raw_sigma = self.hyper.lam, self.hyper.raw_sigma
+            moved = [lam, raw_sigma] if self.hyper.tune_scale else [lam]
+            self._check(
+                "validation loss", loss, "hyperparameter gradient", moved, lambda p: "λ" if p is lam else "σ", None
+            )
+            self.step()
+        return loss
+
+    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None) -> float:
+        """One pass over the training batches; returns their mean loss.
+
+        After every T_train weight steps come T_valid hyperparameter steps, on batches taken from ``valid``, which is
+        endless and keeps its place between passes; where it is ``None``, only weights move.
+        """
+
+        o = self.options
+
+        def losses() -> Iterator[Tensor]:
+            for batch in train:
+                yield self.train_step(loss_fn, batch)
+                if valid is not None and self.weight_steps % o.train_steps == 0:
+                    for _ in range(o.valid_steps if self.weight_steps >= o.warmup_steps else 0):
+                        self.valid_step(loss_fn, _next(valid))
+
+        return mean_loss(losses())
+
+    @contextmanager
+    def evaluation(self) -> Iterator[HyperSample]:
+        """Eval mode at the deterministic λ, without gradients: F(λ, ŵ(λ)), the plain model."""
+        sample = self.hyper.mean()
+        with torch.no_grad(), evaluating(self.model), self._tuning.bound(sample):  # rates as tensors: no recompilation
+            yield sample
+
+    def metrics(self) -> dict[str, float]:
+        """``step``, hp/<name> and scale/<name>, as reported to Tune."""
+        self._tuning.settle()
+        values: dict[str, float] = {"step": self.weight_steps}
+        values |= {f"hp/{name}": value for name, value in self.hyper.values_now().items()}
+        return values | {f"scale/{name}": value for name, value in self.hyper.scales_now().items()}
+
+    @property
+    def schedule(self) -> Schedule:
+        """The initial values and those after every hyperparameter update."""
+        self._history.total_steps = self.weight_steps
+        return self._history.schedule()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training continues from, bit for bit; ``torch.load`` reads it with weights_only=True."""
+        self._history.total_steps = self.weight_steps
+        return super().state_dict() | {
+            "hyper_optimizer": self.hyper_optimizer.state_dict(),
+            "scale_optimizer": self.scale_optimizer.state_dict(),
+            "schedule": self._history.state_dict(),
+            "read": sorted(self._read),
+            "used": [binding.where for binding in self._tuning.bindings if binding.used],
+            "checked": self._checked,
+        }
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        history = History.from_state(state["schedule"])
+        super()._load(state)
+        self.hyper_optimizer.load_state_dict(state["hyper_optimizer"])
+        self.scale_optimizer.load_state_dict(state["scale_optimizer"])
+        if history.space.names != self.hyper.space.names:
+            self._reorder([history.space.names.index(name) for name in self.hyper.space.names])
+        self._history = history.reordered(self.hyper.space)
+        self._read = set(state["read"])
+        self._checked = state["checked"]
+        for binding in self._tuning.bindings:
+            binding.used = binding.where in state["used"]
+        self._tuning.settle()
+
+    def _reorder(self, order: list[int]) -> None:
+        """The saved space has the same names in another order: so have the optimizers' entries for them."""
+        tensors: list[Any] = [self.hyper.lam, self.hyper.raw_sigma, *(r.V for r in self._tuning.responses.values())]
+        for optimizer in (*self.optimizers, self.hyper_optimizer, self.scale_optimizer):
+            for tensor in tensors:
+                for key, value in optimizer.state.get(tensor, {}).items():
+                    if isinstance(value, Tensor) and value.shape == tensor.shape:
+                        optimizer.state[tensor][key] = value[..., order].contiguous()
+
+    def _drawn(self, draw: Draw, batch: Batch, *, differentiable: bool) -> HyperSample:
+        if draw == "mean":
+            return self.hyper.mean(differentiable=differentiable)
+        size = self.batch_size(batch) if draw == "example" else None
+        return self.hyper.sample(size, differentiable=differentiable)
+
+    def _record(self) -> None:
+        self._history.record(self.weight_steps, self.hyper.lam, self.hyper.sigma)
+        if self.hyper.lam.is_cpu:
+            self._tuning.settle()
+
+    def _check_moved(self, responding: Sequence[Responding]) -> None:
+        """A module that was replaced after the optimizer was built would not be trained."""
+        if not {id(r.weight) for r in responding} <= self._moved:
+            self._moved = moved_by(*self.optimizers)
+            for r in responding:
+                if id(r.weight) not in self._moved:
+                    raise ValueError(
+                        f"the optimizer does not move {r.path}, which responds: build the optimizer after self_tune "
+                        f"and after the last change of the model, or freeze or exclude the parameter before self_tune"
+                    )
+
+    def _check_responses(self, responding: Sequence[Responding]) -> None:
+        """After the first backward pass: a response without a gradient, whose parameter has one, was not used."""
+        for r in responding:
+            if r.response.V.grad is None and r.weight.grad is not None:
+                raise ConversionError(
+                    f"{r.path} was read past its module (kept in a list, or under another name), where it does not "
+                    f"respond: read it from its module in forward, or exclude=[{r.path!r}]"
+                    + ("; or use draw='batch', as its module was not called" if self.draw == "example" else "")
+                )
+        self._trained = {r.path for r in responding if r.response.V.grad is not None}
+        self._checked = True
+
+    def _warn_of_lost(self, losses: Tensor) -> None:
+        """In the first hyperparameter step: what responds in training should do so in validation."""
+        if self._trained is None or not self._shared:
+            return
+        paths = list(self._shared)
+        found = torch.autograd.grad(
+            losses.mean(), [self._shared[path] for path in paths], allow_unused=True, retain_graph=True
+        )
+        lost = [path for path, grad in zip(paths, found, strict=True) if grad is None and path in self._trained]
+        self._trained = None
+        if lost and len(lost) < len(paths):
+            warnings.warn(
+                f"{', '.join(lost)}: in the training loss, but not in the validation loss (read by a penalty alone, or "
+                f"merged with others in eval mode), so λ gets no gradient through it",
+                stacklevel=3,
+            )
+
+    def _check_read(self, sample: HyperSample) -> None:
+        """By the first hyperparameter step, training (or, where it is direct, validation) must have read every name."""
+        if len(self._history) > 1 or not self.weight_steps:
+            return
+        read = self._read | (sample.read & self.hyper.direct)
+        unread = [name for name in self.hyper.space.names if name not in read]
+        if unread:
+            raise UnusedError(
+                f"{', '.join(unread)}: read by neither the model nor the loss in {self.weight_steps} training steps, "
+                f"so tuning would have no meaning; use hp[{unread[0]!r}] in the loss, name a regulariser after it, "
+                f"bind a dropout to it, or take it out of the space"
+            )
+        idle = [binding.where for binding in self._tuning.bindings if not binding.used]
+        if idle:
+            raise UnusedError(
+                f"{', '.join(idle)}: bound, but in {self.weight_steps} training steps neither called nor read; bind "
+                f"what the forward pass uses, or leave it out of bind"
+            )
+        misread = sorted(sample.read - self.hyper.direct - set(self.hyper.constants))
+        if misread:
+            warnings.warn(
+                f"{', '.join(misread)}: read in eval mode, where its direct effect on the validation loss gets no "
+                f"gradient: guard what only regularises by `if model.training`, or name it in Hyper(direct=[...])",
+                stacklevel=2,
+            )
+
+    @contextmanager
+    def _differentiable(self) -> Iterator[None]:
+        """cuDNN does not differentiate RNNs in eval mode: torch itself does."""
+        before = torch.backends.cudnn.enabled
+        torch.backends.cudnn.enabled = before and not self._rnn
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.enabled = before
+
+    @contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        try:
+            with super()._unharmed():
+                yield
+        except BaseException:
+            self.hyper.lam.grad = self.hyper.raw_sigma.grad = None
+            raise
+
+
+NO_NUMBER = re.compile("more than one value is ambiguous|converted to (a )?(Python )?[sS]calar|must be .*, not Tensor")
+"""What torch says of a tensor that should be a number."""
+
+
+@contextmanager
+def _numbers_explained(sample: HyperSample) -> Iterator[None]:
+    """With one draw per example, a hyperparameter that is used as a number gets an error that says what to do."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError) as error:
+        each = [n for n in sorted(sample.read) if getattr(dict.__getitem__(sample, n), "ndim", 0)]
+        if each and NO_NUMBER.search(str(error)):
+            raise ValueError(
+                f"{', '.join(each)}: with draw='example' a tensor, one value per example, where one number is needed "
+                f"({error}): name it in Hyper(per_batch=[...]), or use draw='batch'"
+            ) from error
+        raise
+
+
+def _next(valid: Iterator[Batch]) -> Batch:
+    try:
+        return next(valid)
+    except StopIteration:
+        raise ValueError(
+            "the validation batches ran out: valid must be endless and keep its place, as itertools.cycle(loader) does"
+        ) from None
+    except TypeError:
+        raise TypeError(
+            f"valid is a {type(valid).__name__}, not an iterator: pass itertools.cycle(loader), which is endless"
+        ) from None
+
+
+_OF_HYPER = "give it to Hyper(...), which draws"
+
+_NOT_OF_A_TUNER = dict.fromkeys(("init", "scale", "tune_scale", "per_batch", "direct"), _OF_HYPER) | {
+    "warmup": "only STNTrainable counts iterations; use warmup_steps, the number of weight steps",
+    "refine": "only STNTrainable trains a second time",
+}
+"""Options of a trial that a tuner does not read, and what to do."""
+
+
+def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:
+    """Optimizers that the caller built: λ and σ must each be moved, and by one of them only."""
+    by_hyper, by_scale = (
+        None if optimizer is None else moved_by(optimizer) for optimizer in (hyper_optimizer, scale_optimizer)
+    )
+    if by_hyper is not None and id(hyper.lam) not in by_hyper:
+        raise ValueError("hyper_optimizer does not move λ: build it with [hyper.lam]")
+    if by_hyper is not None and hyper.tune_scale and id(hyper.raw_sigma) in by_hyper:
+        raise ValueError("hyper_optimizer moves σ, which scale_optimizer moves too: build it with [hyper.lam] alone")
+    if by_scale is not None and hyper.tune_scale and by_scale != {id(hyper.raw_sigma)}:
+        raise ValueError("scale_optimizer must move σ and nothing else: build it with [hyper.raw_sigma]")
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
+
+
+def _warn_of_recompilation(compiled: bool, tuning: SelfTuning) -> None:
+    """torch.compile compiles for one value of a number that a module holds, and these change in every step."""
+    numbers = [binding.where for binding in tuning.bindings if binding.is_number(tuning.model)]
+    if compiled and numbers:
+        warnings.warn(
+            f"{', '.join(numbers)}: read as a number, for every value of which torch.compile compiles the model again; "
+            f"use nn.Dropout modules, leave it out of bind, or do not compile",
+            stacklevel=3,
+        )
+
+
+def _checked_tuning(model: nn.Module, hyper: Hyper, optimizers: Sequence[Optimizer]) -> SelfTuning:
+    """The model must be self-tuned with ``hyper``, and the optimizers must move all responses, and not λ or σ."""
+    tuning = self_tuning_of(model)
+    if tuning is None:
+        raise ValueError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
+    if tuning.hyper is not hyper:
+        raise ValueError(f"{type(model).__name__} was self-tuned with another Hyper than the one given here")
+    moved = moved_by(*optimizers)
+    if id(hyper.lam) in moved or id(hyper.raw_sigma) in moved:
+        raise ValueError("the optimizer of the weights must not move λ or σ: give it model.parameters() alone")
+    for r in tuning.responding():
+        for name, p in r.response.named_parameters():
+            if p.requires_grad and id(p) not in moved:
+                raise ValueError(
+                    f"the optimizer does not move the response of {r.path} ({name}): build it after "
+                    f"self_tune(model, hyper), with model.parameters()"
+                )
+    return tuning

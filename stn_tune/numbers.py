@@ -1,0 +1,13 @@
+"""What counts as a number."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+Number = int | float
+"""An int or a float."""
+
+
+def is_number(x: object) -> TypeGuard[Number]:
+    """Whether x is an int or a float, and no bool."""
+    return isinstance(x, int | float) and not isinstance(x, bool)
