@@ -27,6 +27,11 @@ def self_tuning(s: Setting) -> Plan:
     return Plan(s.problem.self_tuned(), samples=1)
 
 
+def delta(s: Setting) -> Plan:
+    """One run of Δ-STN, with the draws per example that its paper has."""
+    return Plan(s.problem.self_tuned(algorithm="delta", draw="example"), samples=1)
+
+
 def refined(s: Setting) -> Plan:
     """One self-tuned training run, then a plain one along its schedule."""
     return Plan(s.problem.self_tuned(refine=True), samples=1)
@@ -233,6 +238,11 @@ _ENTRIES = [
     Method(
         hybrid,
         _info("hybrid", "STN + search", "STNs, with Bayesian optimisation of the learning rate", ORANGE, "dashed"),
+        online=True,
+    ),
+    Method(
+        delta,
+        _info("delta", "Δ-STN", "a Δ-STN: weights and responses are trained in separate steps", BROWN, "dotted"),
         online=True,
     ),
     Method(

@@ -34,7 +34,7 @@ def test_every_method_searches_the_problems_space_and_no_other(name, setting):
     searched = {key for key, value in plan.config.items() if not isinstance(value, (int, float))}
     assert searched <= {*NAMES, "lr"}
     assert ("lr" in searched) == (name == "hybrid")
-    kind = stn.STNTrainable if name in ("stn", "hybrid", "refined") else stn.FixedTrainable
+    kind = stn.STNTrainable if name in ("stn", "hybrid", "delta", "refined") else stn.FixedTrainable
     assert issubclass(plan.trainable, kind)
     assert METHODS[name].info.summary
 
