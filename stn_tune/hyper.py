@@ -217,14 +217,30 @@ class Hyper(nn.Module):
         """σ > 0, ``(n,)``."""
         return F.softplus(self.raw_sigma)
 
-    def sample(self, batch_size: int | None = None, *, differentiable: bool = False) -> HyperSample:
+    def sample(
+        self,
+        batch_size: int | None = None,
+        *,
+        groups: int | None = None,
+        antithetic: bool = False,
+        differentiable: bool = False,
+    ) -> HyperSample:
         """λ+ε with ε ~ N(0, diag σ²): one draw shared by all examples, or one for each of ``batch_size``.
 
-        With ``differentiable``, the sample's ``delta`` has a gradient with respect to its ``lam`` and ``sigma``.
+        With ``groups``, so many groups of neighbouring examples share a draw each; with ``antithetic``, the second half
+        of the draws has the noise of the first, negated. With ``differentiable``, the sample's ``delta`` has a gradient
+        with respect to its ``lam`` and ``sigma``.
         """
-        n = len(self.space)
-        noise = torch.randn((n,) if batch_size is None else (batch_size, n), device=self.lam.device).to(self.lam)
-        if batch_size is not None and self.per_batch:
+        n, device = len(self.space), self.lam.device
+        if batch_size is None:
+            return self.sample_at(torch.randn(n, device=device).to(self.lam), differentiable=differentiable)
+        draws = min(groups or batch_size, batch_size)
+        noise = torch.randn(draws - draws // 2 if antithetic else draws, n, device=device).to(self.lam)
+        if antithetic:
+            noise = torch.cat([noise, -noise[: draws // 2]])
+        if draws < batch_size:
+            noise = noise[torch.arange(batch_size, device=device) * draws // batch_size]
+        if self.per_batch:
             noise = torch.where(self._per_batch_mask, noise[:1], noise)
         return self.sample_at(noise, differentiable=differentiable)
 

@@ -249,3 +249,28 @@ class TestScoreFunction:
         sample = hyper.sample(3, differentiable=True)
         gradient = torch.autograd.grad(sample.delta.sum(), sample.lam)[0]
         assert gradient.tolist() == [0.0, 3.0]
+
+
+class TestGroups:
+    """Draws that several examples share, and mirrored ones."""
+
+    def test_neighbours_share_a_draw(self, hyper):
+        delta = hyper.sample(7, groups=3).delta
+        assert delta.shape == (7, 3)
+        assert [int((delta == row).all(1).sum()) for row in delta] == [3, 3, 3, 2, 2, 2, 2]
+        assert len(hyper.sample(4, groups=9).delta.unique(dim=0)) == 4, "more groups than examples: one each"
+
+    @pytest.mark.parametrize("size", [6, 7])
+    def test_the_second_half_is_mirrored(self, hyper, size):
+        delta = hyper.sample(size, antithetic=True).delta
+        half = size // 2
+        assert torch.equal(delta[size - half :], -delta[:half])
+        delta = hyper.sample(8, groups=2, antithetic=True).delta
+        assert torch.equal(delta[:4], -delta[4:])
+        assert len(delta.unique(dim=0)) == 2
+
+    def test_what_is_drawn_per_batch_stays_one_value(self):
+        hyper = stn.Hyper({"a": tune.uniform(0, 1), "b": tune.uniform(0, 1)}, per_batch=["b"])
+        sample = hyper.sample(6, groups=3, antithetic=True)
+        assert len(sample.delta[:, 1].unique()) == 1
+        assert sample["b"].dim() == 0

@@ -52,8 +52,12 @@ class Options:
     draw: Draw = "batch"
     """How λ+ε is drawn in weight steps: once per "batch", per "example" (the paper's listing, for layers that have
     Eq. 10), or not at all ("mean")."""
+    groups: int | None = None
+    """With draws per example: how many groups of neighbouring examples share a draw each; None: no groups."""
+    antithetic: bool = False
+    """With draws per example: the second half of a batch's draws is the first, mirrored at λ."""
     valid_draw: Draw | None = None
-    """The same in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
+    """``draw`` in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
     refine: bool = False
     """After the STN has ended, train a plain network along the schedule that was found; the better of the two by
     validation loss is the result. Only ``STNTrainable`` does."""
@@ -70,8 +74,15 @@ class Options:
         self.require_positive("hyper_lr")
         if self.scale_lr is not None:
             self.require_positive("scale_lr")
+        if self.groups is not None:
+            self.require_at_least(2, "groups")
+        for name in ("groups", "antithetic"):
+            if getattr(self, name) and "example" not in (self.draw, self.valid_draw):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}, but draw is {self.draw!r}; it needs draw='example'"
+                )
         for f in fields(self):
-            if f.type == "bool" and not isinstance(value := getattr(self, f.name), bool):
+            if f.type in ("bool", bool) and not isinstance(value := getattr(self, f.name), bool):
                 raise ValueError(f"{f.name} is {value!r}; it must be true or false")
         for name in ("draw", "valid_draw"):
             if (how := getattr(self, name)) not in DRAWS and (name == "draw" or how is not None):
@@ -141,6 +152,8 @@ class TunerKeywords(TypedDict, total=False):
     warmup_steps: int
     entropy_weight: float
     draw: Draw
+    groups: int | None
+    antithetic: bool
     valid_draw: Draw | None
 
 

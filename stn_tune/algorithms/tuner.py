@@ -324,8 +324,12 @@ class SelfTuner(Trainer):
     def _drawn(self, draw: Draw, batch: Batch, *, differentiable: bool) -> HyperSample:
         if draw == "mean":
             return self.hyper.mean(differentiable=differentiable)
-        size = self.batch_size(batch) if draw == "example" else None
-        return self.hyper.sample(size, differentiable=differentiable)
+        if draw == "batch":
+            return self.hyper.sample(differentiable=differentiable)
+        o = self.options
+        return self.hyper.sample(
+            self.batch_size(batch), groups=o.groups, antithetic=o.antithetic, differentiable=differentiable
+        )
 
     def _record(self) -> None:
         self._history.record(self.weight_steps, self.hyper.lam, self.hyper.sigma)

@@ -24,6 +24,11 @@ class TestSTNPerExample(AlgorithmSuite):
     options: ClassVar = {"draw": "example"}
 
 
+class TestSTNInMirroredGroups(AlgorithmSuite):
+    algorithm = "stn"
+    options: ClassVar = {"draw": "example", "groups": 4, "antithetic": True}
+
+
 class TestDelta(AlgorithmSuite):
     algorithm = "delta"
 
@@ -93,6 +98,8 @@ def test_what_makes_no_sense_is_said():
         stn.SelfTuner(model, hyper, optimizer, warmup=1)
     with pytest.raises(ValueError, match="response_every is 0; it must be a number, at least 1"):
         stn.SelfTuner(model, hyper, optimizer, algorithm="delta", response_every=0)
+    with pytest.raises(ValueError, match="groups is 2, but draw is 'batch'; it needs draw='example'"):
+        stn.SelfTuner(model, hyper, optimizer, groups=2)
     tuner = stn.SelfTuner(model, hyper, optimizer)
     with (
         pytest.raises(RuntimeError, match="algorithm 'stn' trains the responses together with the weights"),
