@@ -77,16 +77,20 @@ class Comparison:
         return (len(self.cases) + 1) * (rounds * self.repeats + 1)
 
     def measure(self, rounds: int, tick: Callable[[], Any] = lambda: None) -> list[SpeedRow]:
-        """Every step in turn; medians over all turns after one to warm up."""
+        """Every step in turn; medians over all turns after one to warm up.
+
+        With one thread CPU time is taken, which a busy neighbour disturbs less than the wall-clock.
+        """
+        clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
         steps = [self.plain, *(case.step for case in self.cases)]
         seconds: list[list[float]] = [[] for _ in steps]
         peaks = [0.0] * len(steps)
         for turn in range(rounds * self.repeats + 1):
             for k, step in enumerate(steps):
                 reset_peak_memory()
-                start = time.perf_counter()
+                start = clock()
                 step()
-                elapsed = time.perf_counter() - start
+                elapsed = clock() - start
                 if turn:
                     seconds[k].append(elapsed)
                     peaks[k] = max(peaks[k], peak_memory_mib())
