@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 import os
@@ -43,6 +44,20 @@ def work_and_wait(connection) -> None:
     connection.recv()
 
 
+def in_a_process_of_its_own(test):
+    """Other tests may have left children in this process that work and are killed."""
+
+    @functools.wraps(test)
+    def forked():
+        child = multiprocessing.get_context("fork").Process(target=test)
+        child.start()
+        child.join()
+        assert child.exitcode == 0, "see the traceback above"
+
+    return forked
+
+
+@in_a_process_of_its_own
 def test_a_childs_cpu_time_counts_while_it_runs_and_after():
     here, there = multiprocessing.Pipe()
     before = cpu_seconds()
@@ -57,6 +72,7 @@ def test_a_childs_cpu_time_counts_while_it_runs_and_after():
     assert 0 <= ended - running < 0.25, "not counted again when it has ended"
 
 
+@in_a_process_of_its_own
 def test_a_grandchilds_cpu_time_counts():
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]]); print(1, flush=True); input()"
     grandchild = "import time\nwhile time.process_time() < 0.5: pass"
