@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,11 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from stn_tune.algorithms.checks import (
+    check_optimizers,
+    checked_tuning,
+    is_compiled,
+    next_batch,
+    numbers_explained,
+    warn_of_recompilation,
+)
 from stn_tune.algorithms.options import Draw, Options
 from stn_tune.errors import ConversionError, UnusedError
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.lstm import LSTM
-from stn_tune.nn.response import Responding, SelfTuning, self_tuning_of
+from stn_tune.nn.response import Responding
 from stn_tune.schedule import History, Schedule
 from stn_tune.training import (
     Batch,
@@ -36,6 +43,15 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from stn_tune.algorithms.registry import TunerOptions
+
+
+_OF_HYPER = "give it to Hyper(...), which draws"
+
+_NOT_OF_A_TUNER = dict.fromkeys(("init", "scale", "tune_scale", "per_batch", "direct"), _OF_HYPER) | {
+    "warmup": "only STNTrainable counts iterations; use warmup_steps, the number of weight steps",
+    "refine": "only STNTrainable trains a second time",
+}
+"""Options of a trial that a tuner does not read, and what to do."""
 
 
 class SelfTuner(Trainer):
@@ -92,8 +108,8 @@ class SelfTuner(Trainer):
     ):
         super().__init__(model, optimizer, clip, batch_size)
         self.options = self._checked_options(options)
-        self._tuning = _checked_tuning(model, hyper, self.optimizers)
-        _check_optimizers(hyper, hyper_optimizer, scale_optimizer)
+        self._tuning = checked_tuning(model, hyper, self.optimizers)
+        check_optimizers(hyper, hyper_optimizer, scale_optimizer)
         self.hyper, self.carries = hyper, carries
         lr, scale_lr = self.options.hyper_lr, self.options.scale_lr
         self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=lr)
@@ -103,8 +119,8 @@ class SelfTuner(Trainer):
         self.valid_draw: Draw = self.options.valid_draw or (follow if hyper.tune_scale or hyper.direct else "mean")
         if hyper.direct and self.valid_draw == "mean":
             raise ValueError("valid_draw is 'mean', but direct hyperparameters need draws: use 'example' or 'batch'")
-        self._compiled = _is_compiled(model)
-        _warn_of_recompilation(self._compiled, self._tuning)
+        self._compiled = is_compiled(model)
+        warn_of_recompilation(self._compiled, self._tuning)
         self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
         self._moved: set[int] = set()
         self._check_moved(self._tuning.responding())
@@ -149,7 +165,7 @@ class SelfTuner(Trainer):
         self._check_moved(responding)
         sample = self._drawn(self.draw, batch, differentiable=False)
         held = nullcontext() if moved is None else frozen(self.model, but=moved)
-        with held, self._applied(sample, responding), _numbers_explained(sample):
+        with held, self._applied(sample, responding), numbers_explained(sample):
             yield sample
         self._read |= sample.read
         if not self._checked and any(r.response.V.grad is not None for r in responding):
@@ -168,7 +184,7 @@ class SelfTuner(Trainer):
             sample = self._drawn(self.valid_draw, batch, differentiable=True)
             self._sample = sample
             try:
-                with self._tuning.applied(sample, responding) as self._shared, _numbers_explained(sample):
+                with self._tuning.applied(sample, responding) as self._shared, numbers_explained(sample):
                     yield sample
             finally:
                 self._sample, self._shared = None, {}
@@ -262,7 +278,7 @@ class SelfTuner(Trainer):
                 yield self.train_step(loss_fn, batch)
                 if valid is not None and self.weight_steps % o.train_steps == 0:
                     for _ in range(o.valid_steps if self.weight_steps >= o.warmup_steps else 0):
-                        self.valid_step(loss_fn, _next(valid))
+                        self.valid_step(loss_fn, next_batch(valid))
 
         return mean_loss(losses())
 
@@ -420,92 +436,3 @@ class SelfTuner(Trainer):
         except BaseException:
             self.hyper.lam.grad = self.hyper.raw_sigma.grad = None
             raise
-
-
-NO_NUMBER = re.compile("more than one value is ambiguous|converted to (a )?(Python )?[sS]calar|must be .*, not Tensor")
-"""What torch says of a tensor that should be a number."""
-
-
-@contextmanager
-def _numbers_explained(sample: HyperSample) -> Iterator[None]:
-    """With one draw per example, a hyperparameter that is used as a number gets an error that says what to do."""
-    try:
-        yield
-    except (RuntimeError, TypeError, ValueError) as error:
-        each = [n for n in sorted(sample.read) if getattr(dict.__getitem__(sample, n), "ndim", 0)]
-        if each and NO_NUMBER.search(str(error)):
-            raise ValueError(
-                f"{', '.join(each)}: with draw='example' a tensor, one value per example, where one number is needed "
-                f"({error}): name it in Hyper(per_batch=[...]), or use draw='batch'"
-            ) from error
-        raise
-
-
-def _next(valid: Iterator[Batch]) -> Batch:
-    try:
-        return next(valid)
-    except StopIteration:
-        raise ValueError(
-            "the validation batches ran out: valid must be endless and keep its place, as itertools.cycle(loader) does"
-        ) from None
-    except TypeError:
-        raise TypeError(
-            f"valid is a {type(valid).__name__}, not an iterator: pass itertools.cycle(loader), which is endless"
-        ) from None
-
-
-_OF_HYPER = "give it to Hyper(...), which draws"
-
-_NOT_OF_A_TUNER = dict.fromkeys(("init", "scale", "tune_scale", "per_batch", "direct"), _OF_HYPER) | {
-    "warmup": "only STNTrainable counts iterations; use warmup_steps, the number of weight steps",
-    "refine": "only STNTrainable trains a second time",
-}
-"""Options of a trial that a tuner does not read, and what to do."""
-
-
-def _check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:
-    """Optimizers that the caller built: λ and σ must each be moved, and by one of them only."""
-    by_hyper, by_scale = (
-        None if optimizer is None else moved_by(optimizer) for optimizer in (hyper_optimizer, scale_optimizer)
-    )
-    if by_hyper is not None and id(hyper.lam) not in by_hyper:
-        raise ValueError("hyper_optimizer does not move λ: build it with [hyper.lam]")
-    if by_hyper is not None and hyper.tune_scale and id(hyper.raw_sigma) in by_hyper:
-        raise ValueError("hyper_optimizer moves σ, which scale_optimizer moves too: build it with [hyper.lam] alone")
-    if by_scale is not None and hyper.tune_scale and by_scale != {id(hyper.raw_sigma)}:
-        raise ValueError("scale_optimizer must move σ and nothing else: build it with [hyper.raw_sigma]")
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
-
-
-def _warn_of_recompilation(compiled: bool, tuning: SelfTuning) -> None:
-    """torch.compile compiles for one value of a number that a module holds, and these change in every step."""
-    numbers = [binding.where for binding in tuning.bindings if binding.is_number(tuning.model)]
-    if compiled and numbers:
-        warnings.warn(
-            f"{', '.join(numbers)}: read as a number, for every value of which torch.compile compiles the model again; "
-            f"use nn.Dropout modules, leave it out of bind, or do not compile",
-            stacklevel=3,
-        )
-
-
-def _checked_tuning(model: nn.Module, hyper: Hyper, optimizers: Sequence[Optimizer]) -> SelfTuning:
-    """The model must be self-tuned with ``hyper``, and the optimizers must move all responses, and not λ or σ."""
-    tuning = self_tuning_of(model)
-    if tuning is None:
-        raise ValueError(f"{type(model).__name__} is not self-tuned: pass it through self_tune(model, hyper)")
-    if tuning.hyper is not hyper:
-        raise ValueError(f"{type(model).__name__} was self-tuned with another Hyper than the one given here")
-    moved = moved_by(*optimizers)
-    if id(hyper.lam) in moved or id(hyper.raw_sigma) in moved:
-        raise ValueError("the optimizer of the weights must not move λ or σ: give it model.parameters() alone")
-    for r in tuning.responding():
-        for name, p in r.response.named_parameters():
-            if p.requires_grad and id(p) not in moved:
-                raise ValueError(
-                    f"the optimizer does not move the response of {r.path} ({name}): build it after "
-                    f"self_tune(model, hyper), with model.parameters()"
-                )
-    return tuning
