@@ -38,6 +38,14 @@ def amount(text: str) -> float:
     return number
 
 
+def positive_number(text: str) -> float:
+    """A number above 0, such as 0.7."""
+    number = amount(text)
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return number
+
+
 def step_ratio(text: str) -> tuple[int, int]:
     """``2:1``: training steps to validation steps."""
     train, colon, valid = text.partition(":")

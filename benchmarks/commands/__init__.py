@@ -17,7 +17,7 @@ from typing import NoReturn
 import stn_tune
 from stn_tune.errors import did_you_mean
 
-MODULES = ("demo", "data", "train", "report", "overview", "searchers", "speed")
+MODULES = ("demo", "data", "train", "report", "overview", "searchers", "speed", "hypergradient")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ COMMANDS = [
     "theory",
     "searchers",
     "speed",
+    "hypergradient",
 ]
 
 
@@ -93,6 +94,10 @@ LIGHT = [
     (["train", "digits", "--set", "hiden=3"], 2),
     (["train", "digits", "--value", "fc_dropout=0.1"], 2),
     (["train", "digits", "--seed", "-1"], 2),
+    (["hypergradient", "mnist"], 2),
+    (["hypergradient", "digits", "--repeats", "1"], 2),
+    (["hypergradient", "digits", "--step", "0"], 2),
+    (["hypergradient", "digits", "--epochs", "0"], 2),
     (["data", "mnist"], 2),
     (["demo", "--budget", "soon"], 2),
     (["report"], 2),
