@@ -88,7 +88,9 @@ def measure_all(
     with Progress(console=console, transient=True) as progress:
         for (variant, seed), log in logs.items():
             missing = [epoch for epoch in at if epoch not in log.epochs]
-            bar = progress.add_task(f"{variant.name}, seed {seed}", total=measurement.ticks(p, at[-1], len(missing)))
+            if not missing:
+                continue
+            bar = progress.add_task(f"{variant.name}, seed {seed}", total=measurement.ticks(p, missing))
             ended = measure_run(p, variant, seed, missing, measurement, log, partial(progress.advance, bar))
             if ended is not None:
                 console.print(

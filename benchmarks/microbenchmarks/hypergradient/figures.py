@@ -57,8 +57,8 @@ def select(checkpoints: Sequence[Checkpoint]) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     s = checkpoints[0].settings
     frame.attrs = {
-        "how": f"{s['task']}, preset {s['preset']}; truth: central differences of continued training, {s['passes']} "
-        f"passes at λ ± {s['step']:g}, {s['repeats']} repeats",
+        "how": f"{s['task']}, preset {s['preset']}; truth: central differences of continued training, passes: "
+        f"{s['passes']}, at λ ± {s['step']:g}, repeats: {s['repeats']}",
     }
     return frame
 
@@ -107,7 +107,10 @@ def draw_cosine(frame: pd.DataFrame) -> Picture:
     figure = new_figure(5.6, 3.4)
     ax = figure.subplots()
     ends = []
-    for style, (variant, group) in zip(STYLES, parts(points, "variant"), strict=False):
+    shift = 0.012 * max(1, points["epoch"].max() - points["epoch"].min())
+    for k, (variant, group) in enumerate(parts(points, "variant")):
+        style = STYLES[k % len(STYLES)]
+        group = group.assign(epoch=group["epoch"] + k * shift)  # bars of several algorithms side by side
         for _, run in parts(group, "seed"):
             bars = [_length(run["cosine"] - run["low"]), _length(run["high"] - run["cosine"])]
             ax.errorbar(

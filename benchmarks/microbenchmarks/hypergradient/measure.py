@@ -51,10 +51,10 @@ class Measurement:
         """As plain data."""
         return asdict(self)
 
-    def ticks(self, p: Problem, epochs: int, checkpoints: int) -> int:
+    def ticks(self, p: Problem, epochs: Sequence[int]) -> int:
         """How often progress is reported: once per epoch and once per continued training."""
         truths = 0 if p.name == "theory" else 2 * len(p.tuned) * self.repeats
-        return epochs + truths * checkpoints if checkpoints else 1
+        return max(epochs) + truths * len(epochs)
 
 
 def measure_run(
@@ -71,7 +71,7 @@ def measure_run(
     Returns the epoch in which training ended by the task's own rule, if it was before the last.
     """
     trainable = p.self_tuned(**{**variant.options, "refine": False})(config={**p.initial, "seed": seed})
-    for epoch in range(1, max(epochs, default=0) + 1):
+    for epoch in range(1, max(epochs) + 1):
         result = trainable.train()
         tick()
         if result["diverged"]:

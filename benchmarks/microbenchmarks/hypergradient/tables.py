@@ -33,7 +33,7 @@ def checkpoint_table(checkpoints: Sequence[Checkpoint]) -> Table:
     )
     table = _table(
         f"Hypergradients of {s['task']} ({s['preset']}) against finite differences",
-        f"Truth: continued training, {s['passes']} passes at λ ± {s['step']:g}, {s['repeats']} repeats. In "
+        f"Truth: continued training, passes: {s['passes']}, at λ ± {s['step']:g}, repeats: {s['repeats']}. In "
         "brackets: 95 % bootstrap interval over repeats and validation batches. Signs: of hyperparameters whose true "
         "gradient is more than 2 standard errors from 0. Size: |estimate| / |truth|. Truth with itself: cosine between "
         f"halves of the repeats.{'' if all(r.conclusive for r in results) else doubt}",
@@ -66,7 +66,7 @@ def theory_table(checkpoints: Sequence[Checkpoint]) -> Table:
         f"Estimate / truth: 1 is exact, below 0 the sign is wrong. Median of {len(seeds)} seed{'s' * (len(seeds) > 1)}."
         " Moving: λ takes small steps, the weights follow; truth is at the λ of that epoch.",
     )
-    for column in ("algorithm", "separate", "centred", "linearised"):
+    for column in ("algorithm", "sepa-\nrate", "cen-\ntred", "linear-\nised"):
         table.add_column(column, no_wrap=True)
     moving = [how for how in (False, True) if any(_moves(c) is how for c in checkpoints)]
     for how in moving:
