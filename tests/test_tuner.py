@@ -203,7 +203,7 @@ def test_metrics_and_schedule_follow_every_update():
     def loss(model, batch, hp):
         return loss_fn(model, (batch[0] * hp["noise"] if model.training else batch[0], batch[1]), hp)
 
-    tuner = make(space=space, hyper_lr=0.3)
+    tuner = make(space=space, hyper_lr=0.3, train_steps=2)
     start = tuner.metrics()
     assert start.pop("step") == 0
     assert set(start) == {"hp/drop", "hp/noise", "scale/drop", "scale/noise"}
@@ -237,7 +237,7 @@ class TestDirect:
         return make(space=space, hyper_options=hyper_options, **{"draw": "example", **options})
 
     def test_a_fixed_scale_still_draws_and_moves_towards_the_optimum(self):
-        tuner = self.make(hyper_lr=0.05)
+        tuner = self.make(hyper_lr=0.05, train_steps=2)
         tuner.epoch(self.loss, batches(120, size=32), cycle(batches(5, size=32)))
         assert tuner.hyper.values_now()["shift"] == 4
         with pytest.raises(ValueError, match="direct hyperparameters need draws"):

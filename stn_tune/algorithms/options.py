@@ -39,7 +39,7 @@ class Options:
     """Learning rate of λ (Adam)."""
     scale_lr: float | None = None
     """Learning rate of σ (Adam); ``hyper_lr`` if None."""
-    train_steps: int = 2
+    train_steps: int = 4
     """T_train: weight steps in a row."""
     valid_steps: int = 1
     """T_valid: hyperparameter steps after them."""
