@@ -66,12 +66,14 @@ class DeltaSTN(SelfTuner):
         carried = None if self.carries is None else copy.deepcopy(self.carries.state_dict())
         buffers = [(b, b.clone()) for b in self.model.buffers()]
         with self._perturbed(batch, moved={id(p) for p in self._responses()}) as sample:
-            yield sample
-        with torch.no_grad():
-            for buffer, saved in buffers:  # running statistics: training updates them
-                buffer.copy_(saved)
-        if self.carries is not None:
-            self.carries.load_state_dict(carried)
+            try:
+                yield sample
+            finally:
+                with torch.no_grad():
+                    for buffer, saved in buffers:  # running statistics: training updates them
+                        buffer.copy_(saved)
+                if self.carries is not None:
+                    self.carries.load_state_dict(carried)
 
     def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
         """A weight step; in every K-th, the responses move, too. Returns the loss at λ."""
