@@ -28,6 +28,7 @@ def test_a_plain_script_becomes_self_tuned_in_ten_lines():
     assert len(changed) <= 10, "\n".join(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_session")
 def test_both_scripts_run(tmp_path):
     before = pipeline_before.main(str(tmp_path / "before"), num_samples=1, epochs=1)

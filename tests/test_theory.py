@@ -191,7 +191,7 @@ def alternate(space, init, loss, data, steps: int = 4500, batch: int = 60, hyper
     return tuner
 
 
-@pytest.mark.parametrize("start", [0.01, 0.1, 10.0])
+@pytest.mark.parametrize("start", [0.01, pytest.param(0.1, marks=pytest.mark.slow), 10.0])
 def test_theorem_1_an_stn_finds_the_ridge_penalty(start: float):
     data = ridge_data(2)
     x, t = data["train"]
@@ -215,7 +215,7 @@ def test_theorem_1_an_stn_finds_the_ridge_penalty(start: float):
 
 
 @pytest.mark.parametrize("kind", ["continuous", "discrete"])
-@pytest.mark.parametrize("start", ["low", "high"])
+@pytest.mark.parametrize("start", ["low", pytest.param("high", marks=pytest.mark.slow)])
 def test_augmentation_hyperparameters_find_the_known_best(kind: str, start: str):
     """Noise of std s added to the inputs is ridge with penalty N s²: the best s is known."""
     data = ridge_data(2)

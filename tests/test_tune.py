@@ -35,6 +35,7 @@ def tune_config(**options) -> TuneConfig:
     return TuneConfig(metric="val_loss", mode="min", **options)
 
 
+@pytest.mark.slow
 def test_black_box_and_self_tuned_share_one_pipeline(tmp_path):
     """The snippet of the README: the same task and the same param_space, twice."""
     fixed = tune.Tuner(
@@ -84,7 +85,7 @@ def test_tunes_loggers_show_the_schedules(tmp_path):
             assert len(progress[key]) == len(rows) == 3
             assert progress[key].tolist() == pytest.approx([row[key] for row in rows])
         assert list(folder.glob("events.out.tfevents.*"))
-        assert stn.Schedule.from_result(result).steps == list(range(0, 31, 2))
+        assert stn.Schedule.from_result(result).steps == list(range(0, 31, 4))
         reported_only = SimpleNamespace(checkpoint=None, metrics_dataframe=result.metrics_dataframe, path=result.path)
         by_iteration = stn.Schedule.from_result(reported_only)
         assert by_iteration.steps == [10, 20, 30]
@@ -141,6 +142,7 @@ def test_a_damaged_checkpoint_is_said(tmp_path):
     assert again[0].metrics["training_iteration"] == 2, "what was reported before is still there"
 
 
+@pytest.mark.slow
 def test_a_diverging_configuration_ends_alone(tmp_path):
     search = OptunaSearch(points_to_evaluate=[{"lr": 0.09}, {"lr": 0.01}], seed=1)
     results = tune.Tuner(
@@ -161,6 +163,7 @@ def test_a_diverging_configuration_ends_alone(tmp_path):
     assert search._ot_study.trials[0].state.is_finished(), "the searcher has heard of it"
 
 
+@pytest.mark.slow
 def test_pbt_clones_trials_mid_way(tmp_path):
     scheduler = PopulationBasedTraining(
         time_attr="training_iteration",
@@ -190,6 +193,7 @@ def test_pbt_clones_trials_mid_way(tmp_path):
     assert set(stn.Schedule.from_pbt(tmp_path / "run").space) == {"lr", "dropout"}, "what PBT has changed"
 
 
+@pytest.mark.slow
 def test_pbt_perturbs_what_the_stn_leaves_to_it(tmp_path):
     """PBT takes no search algorithm, so the online space is given to the trainable."""
     scheduler = PopulationBasedTraining(
@@ -210,6 +214,7 @@ def test_pbt_perturbs_what_the_stn_leaves_to_it(tmp_path):
     assert any(result.metrics_dataframe["hp/lr"].nunique() > 1 for result in results)
 
 
+@pytest.mark.slow
 def test_online_and_outer_with_asha_and_a_limiter_in_a_nested_space(tmp_path):
     space = {
         "lr": tune.loguniform(1e-3, 1e-1),

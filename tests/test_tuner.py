@@ -412,6 +412,7 @@ def test_batch_size_of_common_batches():
         batch_size("abc")
 
 
+@pytest.mark.slow
 def test_six_epochs_equal_three_and_three_in_a_fresh_process(tmp_path: Path):
     """Bit for bit: losses, λ and σ."""
     job = Path(__file__).with_name("resume_job.py")

@@ -325,6 +325,7 @@ def test_a_budget_too_small_for_one_iteration_is_an_error_and_leaves_nothing(tmp
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_new_method_is_one_function_and_one_entry(tmp_path, ray_session, monkeypatch):
     info = MethodInfo("toy", "a toy", builds_on="fixed")
     monkeypatch.setitem(METHODS, "toy", Method(toy_method.plan, info))
@@ -335,6 +336,7 @@ def test_a_new_method_is_one_function_and_one_entry(tmp_path, ray_session, monke
     assert RunRecord.read(tmp_path / "out").method("toy") == info
 
 
+@pytest.mark.slow
 def test_a_new_study_is_a_command(tmp_path, ray_session, monkeypatch):
     study = Study(
         "toy",
