@@ -12,7 +12,8 @@ demo: $(STAMP)
 # Under a minute: lint, types, and the tests that start no Ray and take no time.
 quick: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray and not slow" tests/test_space.py tests/test_hyper.py \
-	  tests/test_tuner.py tests/test_imports.py tests/nn/test_responses.py tests/nn/test_attach.py tests/analysis stn_tune
+	  tests/test_tuner.py tests/test_imports.py tests/nn/test_responses.py tests/nn/test_attach.py tests/analysis/test_load.py \
+	  tests/analysis/test_record.py tests/analysis/test_tables.py tests/analysis/test_curves.py stn_tune
 
 # Everything but the slow tests.
 test: $(STAMP) lint
