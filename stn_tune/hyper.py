@@ -83,13 +83,22 @@ class HyperSample(Named):
     """λ+ε for one forward pass, in both parametrisations.
 
     ``delta`` is what responses see: ε = (λ+ε) − λ, ``(n,)`` where the whole batch shares a draw, ``(batch, n)`` with
-    one draw per example. As a mapping it gives r(λ+ε) by name to regularisers and losses: a 0-d tensor, or a
-    ``(batch,)`` tensor with one value per example. Constants of the run are found by name, too.
+    one draw per example; ``noise`` is ε/σ, None where nothing was drawn. As a mapping it gives r(λ+ε) by name to
+    regularisers and losses: a 0-d tensor, or a ``(batch,)`` tensor with one value per example. Constants of the run are
+    found by name, too.
     """
 
-    def __init__(self, hyper: Hyper, delta: Tensor, lam: Tensor | None = None, sigma: Tensor | None = None):
+    def __init__(
+        self,
+        hyper: Hyper,
+        delta: Tensor,
+        lam: Tensor | None = None,
+        sigma: Tensor | None = None,
+        noise: Tensor | None = None,
+    ):
         self.delta = delta
         self.lam, self.sigma = lam, sigma
+        self.noise = noise
         with torch.no_grad():
             self.unconstrained = hyper.lam + delta
             super().__init__({**hyper.constants, **hyper.constrain(self.unconstrained)})
@@ -248,13 +257,13 @@ class Hyper(nn.Module):
         """The sample with ε = σ · noise, noise ``(n,)`` or ``(batch, n)``."""
         if not differentiable:
             with torch.no_grad():
-                return HyperSample(self, self.sigma * noise)
+                return HyperSample(self, self.sigma * noise, noise=noise)
         lam, raw = self.lam.detach().clone().requires_grad_(), self.raw_sigma.detach().clone()
         raw.requires_grad_(self.tune_scale)
         delta = torch.addcmul(lam - self.lam, F.softplus(raw), noise)
         if self.direct:
             delta = torch.where(self._direct_mask, delta.detach(), delta)
-        return HyperSample(self, delta, lam, raw)
+        return HyperSample(self, delta, lam, raw, noise)
 
     def mean(self, *, differentiable: bool = False) -> HyperSample:
         """The deterministic λ, shared by all examples: what evaluation uses."""

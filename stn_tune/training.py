@@ -15,6 +15,7 @@ from torch.optim import LBFGS, Optimizer
 
 from stn_tune import rng
 from stn_tune.errors import NonFiniteError
+from stn_tune.guard import Check, Guard, keep, masked
 from stn_tune.hyper import Value
 
 Batch = Any
@@ -74,6 +75,17 @@ def moved_by(*optimizers: Optimizer) -> set[int]:
     return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
 
 
+def weakly(method: Callable[[], None]) -> Callable[..., None]:
+    """A hook that calls the method as long as its object lives, and does not keep it alive."""
+    held = weakref.WeakMethod(method)
+
+    def hook(*_: Any) -> None:
+        if (call := held()) is not None:
+            call()
+
+    return hook
+
+
 class Trainer(ABC):
     """A model, the optimizers of its weights, and atomic steps: a step that fails changes nothing."""
 
@@ -83,6 +95,7 @@ class Trainer(ABC):
         optimizer: Optimizer | Sequence[Optimizer],
         clip: float | None,
         batch_size: Callable[[Batch], int],
+        check: Check = None,
     ):
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip}; it must be positive, or None for no clipping")
@@ -98,10 +111,11 @@ class Trainer(ABC):
         self._require_training()
         self.clip = clip
         self.batch_size = batch_size
+        self.guard = Guard(check)
+        self._before: list[tuple[Tensor, Tensor]] = []
         self.weight_steps = 0
         """How many weight steps have been applied: steps of the (first) optimizer, by whomever."""
-        counted = weakref.WeakMethod(self._count_step)
-        self.optimizer.register_step_post_hook(lambda *_: (count := counted()) and count())
+        self.optimizer.register_step_post_hook(weakly(self._count_step))
 
     @property
     def optimizer(self) -> Optimizer:
@@ -213,53 +227,63 @@ class Trainer(ABC):
 
     def _apply(self, loss: Tensor) -> None:
         """Checks, clips and moves the weights."""
-        self._check("training loss", loss, "gradient", self._weights(), self._name, self.clip)
-        for optimizer in self.optimizers:
-            optimizer.step()
+        self._move(self._finite("training loss", loss, "gradient", self._weights(), self._name, self.clip))
 
-    def _count_step(self) -> None:
-        self.weight_steps += 1
-
-    def _check(
+    def _finite(
         self,
         loss_name: str,
         loss: Tensor,
         gradient: str,
         moved: Sequence[Tensor],
         name: Callable[[Tensor], str],
-        clip: float | None,
-    ) -> None:
-        """Raises, before anything is updated, if the loss or a gradient is not finite; then clips."""
-        with_gradient = [(p, p.grad) for p in moved if p.grad is not None]
-        sparse = next((p for p, grad in with_gradient if grad.is_sparse), None)
-        if sparse is not None and clip is not None:
-            raise ValueError(
-                f"clip is {clip}, but the gradient of {name(sparse)} is sparse: torch clips dense ones only"
-            )
-        grads = [grad.coalesce().values() if grad.is_sparse else grad for _, grad in with_gradient]
-        norm = nn.utils.get_total_norm(grads) if grads else torch.zeros_like(loss)
-        if not torch.isfinite(torch.stack([loss.detach().to(norm), norm])).all():
-            where = f"at step {self.weight_steps}"
-            if not torch.isfinite(loss):
-                raise NonFiniteError(f"the {loss_name} is {loss.item()} {where}; the step was not applied")
-            bad = next((p for (p, _), g in zip(with_gradient, grads, strict=True) if not torch.isfinite(g).all()), None)
-            which = "all parameters together" if bad is None else name(bad)
-            raise NonFiniteError(f"the {gradient} of {which} is not finite {where}; the step was not applied")
-        if clip is not None:
-            nn.utils.clip_grads_with_norm_(moved, clip, norm)
+        clip: float | None = None,
+        *,
+        shared: bool = False,
+    ) -> Tensor | None:
+        """See :meth:`Guard.finite`."""
+        return self.guard.finite(loss_name, loss, gradient, moved, name, self.weight_steps, clip, shared=shared)
+
+    def _move(self, finite: Tensor | None, optimizers: Sequence[Optimizer] = (), *, noted: bool = True) -> None:
+        """Steps of the optimizers, by default those of the weights; masked where not ``finite``."""
+        step = self.weight_steps
+        with masked(optimizers or self.optimizers, finite):
+            for optimizer in optimizers or self.optimizers:
+                optimizer.step()
+        if finite is None:
+            return
+        for buffer, saved in self._before:
+            keep(buffer, saved, finite)
+        if noted:
+            self.guard.note(finite, step, weights=not optimizers)
+            if self.guard.due():
+                self.look()
+
+    def look(self) -> None:
+        """Raises NonFiniteError if a step since the last look was not finite; waits for the device.
+
+        Where every step is looked at (see ``check``) there is nothing to find.
+        """
+        self.weight_steps -= self.guard.look()
+        if self.guard.told:
+            raise NonFiniteError(self.guard.told)
+
+    def _count_step(self) -> None:
+        self.weight_steps += 1
 
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
         """Puts back what a forward pass may have changed (running statistics) if the step fails."""
-        before = [(b, b.clone()) for b in self.model.buffers()]
+        self._before = [(b, b.clone()) for b in self.model.buffers()]
         try:
             yield
         except BaseException:
             with torch.no_grad():
-                for buffer, saved in before:
+                for buffer, saved in self._before:
                     buffer.copy_(saved)
             self._zero_grad()
             raise
+        finally:
+            self._before = []
 
 
 def mean_loss(losses: Iterable[Tensor]) -> float:

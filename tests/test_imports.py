@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {"errors", "nested", "numbers", "atomic", "record"},
     {"transform", "domains", "space"},
-    {"rng", "hyper", "checkpoint"},
+    {"rng", "hyper", "checkpoint", "guard"},
     {"nn", "augment"},
     {"pbt_log", "schedule", "training", "stream", "task"},
     {"algorithms"},

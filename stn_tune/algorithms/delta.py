@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -45,29 +45,37 @@ class DeltaSTN(SelfTuner):
         self._uncentred: list[tuple[Responding, Tensor]] = []
 
     @contextmanager
-    def training(self, batch: Batch) -> Iterator[HyperSample]:
+    def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
         """The plain model at λ, for a forward and backward pass; λ+ε in force where objectives are not separate."""
         if not self.options.separate:
-            with self._perturbed(batch) as sample:
-                yield sample
+            with self._perturbed(batch, sample) as drawn:
+                yield drawn
             return
         self._require_training()
         self._tuning.check_idle()
-        sample = self.hyper.mean()
-        with self.hyper.using(sample), self._tuning.bound(sample):
-            yield sample
-        self._read |= sample.read
+        plain = self.hyper.mean()
+        with self._plain(plain):
+            yield plain
+        self._usage.read |= plain.read
+        self._tuning.passes += 1
+
+    def _plain(self, sample: HyperSample) -> AbstractContextManager[object]:
+        """The plain weights; with several processes as responses to 0, as each parameter must get a gradient there."""
+        if self._processes.several:
+            return self._tuning.applied(sample)
+        return self._tuning.plain(sample)
 
     @contextmanager
-    def responding(self, batch: Batch) -> Iterator[HyperSample]:
+    def responding(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
         """λ+ε in force, all weights held, for the forward and backward pass that trains the responses."""
         if not self.options.separate:
             raise RuntimeError("separate is False: training(batch) trains the responses together with the weights")
         carried = None if self.carries is None else copy.deepcopy(self.carries.state_dict())
         buffers = [(b, b.clone()) for b in self.model.buffers()]
-        with self._perturbed(batch, moved={id(p) for p in self._responses()}) as sample:
+        moved = {id(p) for p in self._responses()}
+        with self._processes.unsynchronised(), self._perturbed(batch, sample, moved) as drawn:
             try:
-                yield sample
+                yield drawn
             finally:
                 with torch.no_grad():
                     for buffer, saved in buffers:  # running statistics: training updates them
@@ -81,18 +89,17 @@ class DeltaSTN(SelfTuner):
             return super().train_step(loss_fn, batch)
         with self._unharmed():
             self._zero_grad()
-            responses = self._responses()
+            responses, finite = self._responses(), None
             if self.weight_steps % self.options.response_every == 0:
                 with self.responding(batch) as sample:
                     perturbed = self._differentiated(loss_fn, batch, sample)
-                self._check("perturbed loss", perturbed, "gradient", responses, self._name, self.clip)
+                finite = self._finite("perturbed loss", perturbed, "gradient", responses, self._name, self.clip)
             with self.training(batch) as sample:
                 loss = self._differentiated(loss_fn, batch, sample)
             own = {id(p) for p in responses}
             weights = [p for p in self._weights() if id(p) not in own]
-            self._check("training loss", loss, "gradient", weights, self._name, self.clip)
-            for optimizer in self.optimizers:
-                optimizer.step()
+            all_finite = self._finite("training loss", loss, "gradient", weights, self._name, self.clip)
+            self._move(all_finite if finite is None or all_finite is None else finite & all_finite)
         return loss.detach()
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,7 +131,7 @@ class DeltaSTN(SelfTuner):
         with ExitStack() as stack:
             if self.options.linearised:
                 stack.enter_context(_first_order_outputs(self.model, sample))
-            watch = not self._checked and not self._compiled
+            watch = not self._usage.checked and not self._compiled
             yield stack.enter_context(self._tuning.applied(sample, responding, watch=watch, offset=offset))
 
     def _count_step(self) -> None:

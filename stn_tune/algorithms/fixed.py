@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from stn_tune.errors import UnusedError
+from stn_tune.guard import Check
 from stn_tune.hyper import Fixed, Value
 from stn_tune.numbers import is_number
 from stn_tune.training import Batch, LossFn, Trainer, batch_size, evaluating, mean_loss
@@ -27,8 +28,9 @@ class FixedTrainer(Trainer):
         schedule: Callable[[int], Mapping[str, float]] | None = None,
         clip: float | None = None,
         batch_size: Callable[[Batch], int] = batch_size,
+        check: Check = None,
     ):
-        super().__init__(model, optimizer, clip, batch_size)
+        super().__init__(model, optimizer, clip, batch_size, check)
         self.source = source
         self.schedule = schedule
 
@@ -45,6 +47,7 @@ class FixedTrainer(Trainer):
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None = None) -> float:
         first = self.weight_steps == 0
         loss = mean_loss(self.train_step(loss_fn, batch) for batch in train)
+        self.look()
         if first and self.schedule is not None:
             unread = [name for name in self.schedule(0) if name not in self.source.current.read]
             if unread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Adam, Optimizer
 
 from stn_tune.algorithms.checks import (
@@ -20,8 +20,10 @@ from stn_tune.algorithms.checks import (
     numbers_explained,
     warn_of_recompilation,
 )
+from stn_tune.algorithms.distributed import Processes
 from stn_tune.algorithms.options import Draw, Options
-from stn_tune.errors import ConversionError, UnusedError
+from stn_tune.algorithms.usage import Usage
+from stn_tune.guard import Check
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.lstm import LSTM
 from stn_tune.nn.response import Responding
@@ -36,7 +38,7 @@ from stn_tune.training import (
     evaluating,
     frozen,
     mean_loss,
-    moved_by,
+    weakly,
 )
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ class SelfTuner(Trainer):
         batch_size: ``batch -> int``, where the first tensor's leading dimension is not it.
         carries: what the loss carries from batch to batch (the hidden state of a language model), with ``state_dict``
             and ``load_state_dict``; needed where an algorithm computes the loss of a batch twice.
+        check: how often the host reads whether steps were finite: "step" for every step, or a number of steps, so
+            that no step waits for a GPU (50 there, every step on a CPU). A step that is not finite is never applied.
         options: those of the algorithm that are not about the draws themselves, which :class:`Hyper` has; see
             ``help(stn_tune.STNOptions)``.
 
@@ -104,16 +108,19 @@ class SelfTuner(Trainer):
         clip: float | None = None,
         batch_size: Callable[[Batch], int] = batch_size,
         carries: Stateful | None = None,
+        check: Check = None,
         **options: Unpack[TunerOptions],
     ):
-        super().__init__(model, optimizer, clip, batch_size)
+        super().__init__(model, optimizer, clip, batch_size, check)
         self.options = self._checked_options(options)
         self._tuning = checked_tuning(model, hyper, self.optimizers)
         check_optimizers(hyper, hyper_optimizer, scale_optimizer)
         self.hyper, self.carries = hyper, carries
         lr, scale_lr = self.options.hyper_lr, self.options.scale_lr
-        self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=lr)
-        self.scale_optimizer = scale_optimizer or Adam([hyper.raw_sigma], lr=lr if scale_lr is None else scale_lr)
+        self.hyper_optimizer = hyper_optimizer or Adam([hyper.lam], lr=lr, fused=True)
+        self.scale_optimizer = scale_optimizer or Adam(
+            [hyper.raw_sigma], lr=lr if scale_lr is None else scale_lr, fused=True
+        )
         self.draw: Draw = self.options.draw
         follow: Draw = self.draw if self.draw != "mean" else "batch"
         self.valid_draw: Draw = self.options.valid_draw or (follow if hyper.tune_scale or hyper.direct else "mean")
@@ -122,13 +129,17 @@ class SelfTuner(Trainer):
         self._compiled = is_compiled(model)
         warn_of_recompilation(self._compiled, self._tuning)
         self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
-        self._moved: set[int] = set()
-        self._check_moved(self._tuning.responding())
-        self._read: set[str] = set()
-        self._trained: set[str] | None = None
-        self._checked = False
+        self._usage = Usage(self._tuning, self.optimizers)
+        self._usage.check_moved(self._tuning.responding())
         self._sample: HyperSample | None = None
         self._shared: dict[str, Tensor] = {}
+        self._loss: Tensor | None = None
+        self._scaled = False
+        self._passes = self._tuning.passes
+        self._processes = Processes(model)
+        self._processes.share([hyper.lam, hyper.raw_sigma])
+        for one in self.optimizers:
+            one.register_step_pre_hook(weakly(self._before_weight_step))
         self._history = History(hyper.space, self.options.algorithm)
         self._record()
 
@@ -145,60 +156,71 @@ class SelfTuner(Trainer):
         return self.options_type.of(given)
 
     @contextmanager
-    def training(self, batch: Batch) -> Iterator[HyperSample]:
-        """For a forward pass on a training batch, its backward pass and its recomputation; by default λ+ε in force."""
-        with self._perturbed(batch) as sample:
-            yield sample
+    def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
+        """For a forward pass on a training batch, its backward pass and its recomputation; by default λ+ε in force.
+
+        With the ``sample`` of another piece of the same batch, its draw is used again.
+        """
+        with self._perturbed(batch, sample) as drawn:
+            yield drawn
 
     @contextmanager
-    def responding(self, batch: Batch) -> Iterator[HyperSample]:
+    def responding(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
         """For the forward and backward pass that trains the responses, where the algorithm has one of its own."""
         raise RuntimeError(f"algorithm {self.options.algorithm!r} trains the responses together with the weights")
         yield  # a generator, as training is
 
     @contextmanager
-    def _perturbed(self, batch: Batch, moved: Collection[int] | None = None) -> Iterator[HyperSample]:
+    def _perturbed(
+        self, batch: Batch, like: HyperSample | None = None, moved: Collection[int] | None = None
+    ) -> Iterator[HyperSample]:
         """λ+ε in force for weights and regularisers; of the parameters, only those ``moved`` (ids) need a gradient."""
         self._require_training()
         self._tuning.check_idle()
         responding = self._tuning.responding()
-        self._check_moved(responding)
-        sample = self._drawn(self.draw, batch, differentiable=False)
+        self._usage.check_moved(responding)
+        sample = self._drawn(self.draw, batch, like, differentiable=False)
         held = nullcontext() if moved is None else frozen(self.model, but=moved)
         with held, self._applied(sample, responding), numbers_explained(sample):
             yield sample
-        self._read |= sample.read
-        if not self._checked and any(r.response.V.grad is not None for r in responding):
-            self._check_responses(responding)
+        self._usage.read |= sample.read
+        self._tuning.passes += 1
+        if any(r.response.V.grad is not None for r in responding):
+            self._check_responses()
 
     def _applied(self, sample: HyperSample, responding: list[Responding]) -> AbstractContextManager[dict[str, Tensor]]:
         """The sample in force for the model."""
-        return self._tuning.applied(sample, responding, watch=not self._checked and not self._compiled)
+        return self._tuning.applied(sample, responding, watch=not self._usage.checked and not self._compiled)
 
     @contextmanager
-    def tuning(self, batch: Batch) -> Iterator[HyperSample]:
-        """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards."""
+    def tuning(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
+        """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards.
+
+        With the ``sample`` of another piece of the same batch, its draw is used again.
+        """
         self._tuning.check_idle()
         responding = self._tuning.responding()
-        with evaluating(self.model), frozen(self.model), self._differentiable():
-            sample = self._drawn(self.valid_draw, batch, differentiable=True)
-            self._sample = sample
+        with evaluating(self.model), frozen(self.model), self._differentiable(), self._processes.unsynchronised():
+            drawn = self._drawn(self.valid_draw, batch, sample, differentiable=True)
+            self._sample = drawn
             try:
-                with self._tuning.applied(sample, responding) as self._shared, numbers_explained(sample):
-                    yield sample
+                with self._tuning.applied(drawn, responding) as self._shared, numbers_explained(drawn):
+                    yield drawn
             finally:
                 self._sample, self._shared = None, {}
 
-    def backward(self, losses: Tensor) -> Tensor:
+    def backward(self, losses: Tensor, scaler: GradScaler | None = None) -> Tensor:
         """The gradient of F(λ+ε, ŵ(λ+ε)) − τ H[p(ε|σ)] with respect to λ and σ; returns the mean loss.
 
-        Gradients add up until :meth:`step`.
+        Gradients add up until :meth:`step`. With the ``scaler`` of half-precision training the loss is scaled on the
+        way, and a step whose gradient is infinite is left out, as the scaler does with weight steps.
         """
         sample, hyper = self._sample, self.hyper
         if sample is None or sample.lam is None:
             raise RuntimeError("backward belongs inside `with tuner.tuning(batch)`, before its end")
         losses = checked_loss(losses)
-        self._check_read(sample)
+        if len(self._history) == 1 and self.weight_steps:
+            self._usage.check_read(sample, self.weight_steps)
         loss = losses.mean()
         if not losses.requires_grad:
             raise ValueError(
@@ -211,28 +233,49 @@ class SelfTuner(Trainer):
             wanted.append(sample.sigma)
             if self.options.entropy_weight:
                 objective = objective - self.options.entropy_weight * hyper.entropy(sample.sigma)
-        self._warn_of_lost(losses)
-        found = torch.autograd.grad(objective, wanted, allow_unused=True)
+        self._usage.warn_of_lost(loss, self._shared)
+        self._scaled = scaler is not None and scaler.is_enabled()
+        factor = scaler.scale(torch.ones_like(objective)) if scaler is not None and self._scaled else None
+        found = torch.autograd.grad(objective, wanted, factor, allow_unused=True)
         if found[0] is None:
             raise ValueError("the validation loss does not depend on λ: no parameter that responds took part in it")
         for own, gradient in zip((hyper.lam, hyper.raw_sigma), found, strict=False):
             if gradient is not None:
+                gradient = gradient if factor is None else gradient / factor
                 own.grad = gradient if own.grad is None else own.grad + gradient
-        return loss.detach()
+        self._loss = loss.detach()
+        return self._loss
 
     def step(self) -> None:
-        """Moves λ and σ by the gradients of :meth:`backward`, and the weights to where they respond to at the new λ."""
+        """Moves λ and σ by the gradients of :meth:`backward`, and the weights to where they respond to at the new λ.
+
+        With several processes, by the mean of their gradients. A gradient that is not finite moves nothing.
+        """
         hyper = self.hyper
-        if hyper.lam.grad is None:
+        if self._sample is not None:
+            raise RuntimeError("step belongs after `with tuner.tuning(batch)`, not inside")
+        if hyper.lam.grad is None or self._loss is None:
             raise RuntimeError("step without a gradient: call tuner.backward(loss) inside `with tuner.tuning(batch)`")
-        before = hyper.lam.clone()
-        self.hyper_optimizer.step()
-        if hyper.tune_scale:
-            self.scale_optimizer.step()
-        hyper.lam.grad = hyper.raw_sigma.grad = None
+        moved = [hyper.lam, hyper.raw_sigma] if hyper.tune_scale else [hyper.lam]
+        self._processes.average(p.grad for p in moved if p.grad is not None)
+        try:
+            finite = self._finite_hyper(self._loss, moved)
+            before = hyper.lam.clone()
+            movers = [self.hyper_optimizer, *([self.scale_optimizer] if hyper.tune_scale else [])]
+            self._move(finite, movers, noted=not self._scaled)
+        finally:
+            hyper.lam.grad = hyper.raw_sigma.grad = self._loss = None
         hyper.hold()
         self._follow(hyper.lam - before)
         self._record()
+
+    def _finite_hyper(self, loss: Tensor, moved: list[Tensor]) -> Tensor | None:
+        """Whether the step of λ and σ is finite; with a scaler, one that is not is no mistake."""
+        if self._scaled:
+            return torch.isfinite(torch.stack([p.grad.norm() for p in moved if p.grad is not None])).all()
+        return self._finite(
+            "validation loss", loss, "hyperparameter gradient", moved, lambda p: "λ" if p is self.hyper.lam else "σ"
+        )
 
     def _follow(self, shift: Tensor) -> None:
         """λ has moved: the weights take up their responses."""
@@ -244,8 +287,7 @@ class SelfTuner(Trainer):
             self._zero_grad()
             with self.training(batch) as sample:
                 loss = self._differentiated(loss_fn, batch, sample)
-            if not self._checked:
-                self._check_responses(self._tuning.responding())
+            self._check_responses()
             self._apply(loss)
         return loss.detach()
 
@@ -256,11 +298,6 @@ class SelfTuner(Trainer):
         with self._unharmed():
             with self.tuning(batch) as sample:
                 loss = self.backward(loss_fn(self.model, batch, sample))
-            lam, raw_sigma = self.hyper.lam, self.hyper.raw_sigma
-            moved = [lam, raw_sigma] if self.hyper.tune_scale else [lam]
-            self._check(
-                "validation loss", loss, "hyperparameter gradient", moved, lambda p: "λ" if p is lam else "σ", None
-            )
             self.step()
         return loss
 
@@ -280,7 +317,9 @@ class SelfTuner(Trainer):
                     for _ in range(o.valid_steps if self.weight_steps >= o.warmup_steps else 0):
                         self.valid_step(loss_fn, next_batch(valid))
 
-        return mean_loss(losses())
+        loss = mean_loss(losses())
+        self.look()
+        return loss
 
     @contextmanager
     def evaluation(self) -> Iterator[HyperSample]:
@@ -309,9 +348,7 @@ class SelfTuner(Trainer):
             "hyper_optimizer": self.hyper_optimizer.state_dict(),
             "scale_optimizer": self.scale_optimizer.state_dict(),
             "schedule": self._history.state_dict(),
-            "read": sorted(self._read),
-            "used": [binding.where for binding in self._tuning.bindings if binding.used],
-            "checked": self._checked,
+            **self._usage.state_dict(),
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
@@ -322,10 +359,7 @@ class SelfTuner(Trainer):
         if history.space.names != self.hyper.space.names:
             self._reorder([history.space.names.index(name) for name in self.hyper.space.names])
         self._history = history.reordered(self.hyper.space)
-        self._read = set(state["read"])
-        self._checked = state["checked"]
-        for binding in self._tuning.bindings:
-            binding.used = binding.where in state["used"]
+        self._usage.load_state_dict(state)
         self._tuning.settle()
 
     def _reorder(self, order: list[int]) -> None:
@@ -337,7 +371,31 @@ class SelfTuner(Trainer):
                     if isinstance(value, Tensor) and value.shape == tensor.shape:
                         optimizer.state[tensor][key] = value[..., order].contiguous()
 
-    def _drawn(self, draw: Draw, batch: Batch, *, differentiable: bool) -> HyperSample:
+    def _finite(self, *args: Any, **keywords: Any) -> Tensor | None:
+        return super()._finite(*args, **keywords, shared=self._processes.several)
+
+    def _check_responses(self) -> None:
+        self._usage.check_responses(self._tuning.responding(), per_example=self.draw == "example")
+
+    def _before_weight_step(self) -> None:
+        if self._sample is not None:
+            raise RuntimeError(
+                "an optimizer of the weights steps inside `with tuner.tuning(batch)`, where weights are frozen: step "
+                "after `with tuner.training(batch)`; λ moves by tuner.step()"
+            )
+
+    def _count_step(self) -> None:
+        if self._passes == self._tuning.passes:
+            raise RuntimeError(
+                "an optimizer of the weights has stepped without a forward pass in `with tuner.training(batch)`: the "
+                "responses are not trained like that; put forward and backward pass into it"
+            )
+        self._passes = self._tuning.passes
+        super()._count_step()
+
+    def _drawn(self, draw: Draw, batch: Batch, like: HyperSample | None, *, differentiable: bool) -> HyperSample:
+        if like is not None and like.noise is not None:
+            return self.hyper.sample_at(like.noise, differentiable=differentiable)
         if draw == "mean":
             return self.hyper.mean(differentiable=differentiable)
         if draw == "batch":
@@ -351,72 +409,6 @@ class SelfTuner(Trainer):
         self._history.record(self.weight_steps, self.hyper.lam, self.hyper.sigma)
         if self.hyper.lam.is_cpu:
             self._tuning.settle()
-
-    def _check_moved(self, responding: Sequence[Responding]) -> None:
-        """A module that was replaced after the optimizer was built would not be trained."""
-        if not {id(r.weight) for r in responding} <= self._moved:
-            self._moved = moved_by(*self.optimizers)
-            for r in responding:
-                if id(r.weight) not in self._moved:
-                    raise ValueError(
-                        f"the optimizer does not move {r.path}, which responds: build the optimizer after self_tune "
-                        f"and after the last change of the model, or freeze or exclude the parameter before self_tune"
-                    )
-
-    def _check_responses(self, responding: Sequence[Responding]) -> None:
-        """After the first backward pass: a response without a gradient, whose parameter has one, was not used."""
-        for r in responding:
-            if r.response.V.grad is None and r.weight.grad is not None:
-                raise ConversionError(
-                    f"{r.path} was read past its module (kept in a list, or under another name), where it does not "
-                    f"respond: read it from its module in forward, or exclude=[{r.path!r}]"
-                    + ("; or use draw='batch', as its module was not called" if self.draw == "example" else "")
-                )
-        self._trained = {r.path for r in responding if r.response.V.grad is not None}
-        self._checked = True
-
-    def _warn_of_lost(self, losses: Tensor) -> None:
-        """In the first hyperparameter step: what responds in training should do so in validation."""
-        if self._trained is None or not self._shared:
-            return
-        paths = list(self._shared)
-        found = torch.autograd.grad(
-            losses.mean(), [self._shared[path] for path in paths], allow_unused=True, retain_graph=True
-        )
-        lost = [path for path, grad in zip(paths, found, strict=True) if grad is None and path in self._trained]
-        self._trained = None
-        if lost and len(lost) < len(paths):
-            warnings.warn(
-                f"{', '.join(lost)}: in the training loss, but not in the validation loss (read by a penalty alone, or "
-                f"merged with others in eval mode), so λ gets no gradient through it",
-                stacklevel=3,
-            )
-
-    def _check_read(self, sample: HyperSample) -> None:
-        """By the first hyperparameter step, training (or, where it is direct, validation) must have read every name."""
-        if len(self._history) > 1 or not self.weight_steps:
-            return
-        read = self._read | (sample.read & self.hyper.direct)
-        unread = [name for name in self.hyper.space.names if name not in read]
-        if unread:
-            raise UnusedError(
-                f"{', '.join(unread)}: read by neither the model nor the loss in {self.weight_steps} training steps, "
-                f"so tuning would have no meaning; use hp[{unread[0]!r}] in the loss, name a regulariser after it, "
-                f"bind a dropout to it, or take it out of the space"
-            )
-        idle = [binding.where for binding in self._tuning.bindings if not binding.used]
-        if idle:
-            raise UnusedError(
-                f"{', '.join(idle)}: bound, but in {self.weight_steps} training steps neither called nor read; bind "
-                f"what the forward pass uses, or leave it out of bind"
-            )
-        misread = sorted(sample.read - self.hyper.direct - set(self.hyper.constants))
-        if misread:
-            warnings.warn(
-                f"{', '.join(misread)}: read in eval mode, where its direct effect on the validation loss gets no "
-                f"gradient: guard what only regularises by `if model.training`, or name it in Hyper(direct=[...])",
-                stacklevel=2,
-            )
 
     @contextmanager
     def _differentiable(self) -> Iterator[None]:
@@ -434,5 +426,5 @@ class SelfTuner(Trainer):
             with super()._unharmed():
                 yield
         except BaseException:
-            self.hyper.lam.grad = self.hyper.raw_sigma.grad = None
+            self.hyper.lam.grad = self.hyper.raw_sigma.grad = self._loss = None
             raise

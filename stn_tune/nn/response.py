@@ -190,6 +190,8 @@ class SelfTuning(nn.Module):
         object.__setattr__(self, "_model", model)  # no submodule: the model holds this one
         self._found: _Found | None = None
         self._applied = False
+        self.passes = 0
+        """How often tuners have given the model for a training pass."""
         self._register_load_state_dict_pre_hook(_reorder, with_module=True)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_settle)  # type: ignore[no-untyped-call]
 
@@ -294,6 +296,17 @@ class SelfTuning(nn.Module):
             for binding in self.bindings:
                 stack.enter_context(binding.applied(self._model, sample))
             yield
+
+    @contextmanager
+    def plain(self, sample: HyperSample) -> Iterator[None]:
+        """The plain weights, with the sample in force for bound dropouts and named regularisers."""
+        self.check_idle()
+        self._applied = True
+        try:
+            with self.hyper.using(sample), self.bound(sample):
+                yield
+        finally:
+            self._applied = False
 
     def absorb(self, shift: Tensor) -> None:
         """λ has moved by ``shift``: every responding parameter takes up its response."""

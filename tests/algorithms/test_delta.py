@@ -94,7 +94,7 @@ def test_per_example_and_shared_linearisations_agree_for_equal_draws(name):
     for draw in ("batch", "example"):
         tuner, x = made(name, linearised=True, draw=draw)
         noise = torch.tensor([0.3, -1.0], dtype=torch.float64)
-        tuner._drawn = lambda how, batch, differentiable, t=tuner, n=noise, d=draw: t.hyper.sample_at(
+        tuner._drawn = lambda how, batch, like, differentiable, t=tuner, n=noise, d=draw: t.hyper.sample_at(
             n if d == "batch" else n.expand(3, -1)
         )
         with tuner.responding(x) as hp:
@@ -145,7 +145,7 @@ def test_uncentred_is_the_explicit_parametrisation():
     reference = Pictures().double()
     for _ in range(3):
         noise = torch.randn(2, dtype=torch.float64)
-        tuner._drawn = lambda how, batch, differentiable, n=noise: tuner.hyper.sample_at(n)
+        tuner._drawn = lambda how, batch, like, differentiable, n=noise: tuner.hyper.sample_at(n)
         tuner.train_step(loss, x)
         hp = tuner.hyper.sample_at(noise)
         weights = {path: response.at(w0, offset + hp.delta) for path, (w0, response) in own.items()}
