@@ -54,8 +54,12 @@ class DeltaSTN(SelfTuner):
         self._require_training()
         self._tuning.check_idle()
         plain = self.hyper.mean()
+        idle = [p for p in self._responses() if p.grad is None]
         with self._plain(plain):
             yield plain
+        if self._processes.several:
+            for p in idle:
+                p.grad = None  # a response to 0 has none; momentum must not move it
         self._usage.read |= plain.read
         self._tuning.passes += 1
 

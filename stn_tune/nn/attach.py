@@ -25,6 +25,9 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Modules that do something with all of their children: nothing is added to them."""
 
+DISTRIBUTED = {"DistributedDataParallel", "FSDPModule", "FullyShardedDataParallel"}
+"""Wrappers that note a model's parameters when they are made."""
+
 M = TypeVar("M", bound=nn.Module)
 
 RESPONDS = ""
@@ -61,6 +64,7 @@ def self_tune(
         if there.hyper is hyper:
             return model
         raise ConversionError(f"{type(model).__name__} is self-tuned already, with another Hyper: release(model) first")
+    _refuse_distributed(model)
     match = _Patterns(model, include=include, exclude=exclude, batch_dim=batch_dim or {}, fold=fold or {})
     reasons = plan(model, match)
     if not any(reason == RESPONDS for reason in reasons.values()):
@@ -86,6 +90,16 @@ def self_tune(
 
     log.info("%s", describe(model))
     return model
+
+
+def _refuse_distributed(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        kinds = DISTRIBUTED & {kind.__name__ for kind in type(module).__mro__}
+        if kinds:
+            raise ConversionError(
+                f"{name or type(model).__name__} is wrapped by {kinds.pop()}, which would not exchange the gradients of "
+                f"responses: self_tune it before you wrap it"
+            )
 
 
 def release(model: M) -> M:
