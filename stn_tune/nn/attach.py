@@ -97,8 +97,8 @@ def _refuse_distributed(model: nn.Module) -> None:
         kinds = DISTRIBUTED & {kind.__name__ for kind in type(module).__mro__}
         if kinds:
             raise ConversionError(
-                f"{name or type(model).__name__} is wrapped by {kinds.pop()}, which would not exchange the gradients of "
-                f"responses: self_tune it before you wrap it"
+                f"{name or type(model).__name__} is wrapped by {kinds.pop()}, which would not exchange the gradients "
+                f"of responses: self_tune it before you wrap it"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a process of tests/stack/test_distributed.py does: trains with DistributedDataParallel and saves what came out."""
+"""What one process of test_distributed.py does: it trains with DistributedDataParallel and saves what came out."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_fsdp_is_refused(group):
     hyper = stn.Hyper({"decay": tune.loguniform(1e-4, 1.0)})
     model = stn.self_tune(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), hyper)
     fully_shard(model)
-    with pytest.raises(ValueError, match="sharded by FSDP.*use DistributedDataParallel"):
+    with pytest.raises(ValueError, match=r"sharded by FSDP.*use DistributedDataParallel"):
         stn.SelfTuner(model, hyper, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
