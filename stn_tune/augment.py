@@ -117,7 +117,7 @@ def hue(x: Tensor, amount: Strength, *, generator: Generator | None = None) -> T
     """Turn each image's hue by s ~ U(-amount, amount) of the colour circle, amount in [0, 0.5]. Needs C = 3.
 
     This is the rotation through HSV, exactly, without its case distinctions. With value v = max(R, G, B),
-    chroma c = v - min(R, G, B) and hue h in turns, red at 0,
+    chroma c = v - min(R, G, B) and hue h in turns, red at 0::
 
         |h| = 1/3 + (G + B - R - v) / 6c,    sign h = sign(G - B),
         channel at hue z (R: 0, G: 1/3, B: 2/3) = v + c clamp(1 - 6 d, -1, 0),

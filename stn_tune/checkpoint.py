@@ -58,11 +58,16 @@ def read(path: Path, device: torch.device | str = "cpu") -> Any:
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist: the checkpoint is incomplete, or of another trainable") from None
     except pickle.UnpicklingError as error:
-        first = str(error).splitlines()[0]
         raise CheckpointError(
-            f"{path} is damaged, or holds more than tensors and plain Python values ({first}); restore from an earlier "
-            f"checkpoint, and let Task.state_dict give plain values"
+            f"{path} is damaged, or holds more than tensors and plain Python values ({_reason(error)}); restore from "
+            f"an earlier checkpoint, and let Task.state_dict give plain values"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CheckpointError(f"{path} is damaged ({first}); restore from an earlier checkpoint") from error
+    except Exception as error:  # of damaged bytes torch may say anything
+        raise CheckpointError(f"{path} is damaged ({_reason(error)}); restore from an earlier checkpoint") from error
+
+
+def _reason(error: Exception) -> str:
+    """The first sentence of what torch says, which can be a page, in colours."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    sentence = lines[0].partition(". ")[0]
+    return "".join(letter for letter in sentence if letter.isprintable())[:300]

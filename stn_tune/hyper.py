@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -131,8 +132,11 @@ class Hyper(nn.Module):
     """
 
     lam: Tensor
+    """λ, unconstrained, ``(n,)``."""
     raw_sigma: Tensor
+    """What σ is computed from, so that it stays positive, ``(n,)``."""
     baseline: Tensor
+    """A running mean of the validation loss, for the score function of ``direct`` hyperparameters."""
     _lowest: Tensor
     _highest: Tensor
     _raw_lowest: Tensor
@@ -349,7 +353,7 @@ class Hyper(nn.Module):
         for key in ("lam", "raw_sigma"):
             column = destination.pop(f"{prefix}{key}")
             for name, k in self.index.items():
-                destination[f"{prefix}{key}/{name}"] = column[k]
+                destination[f"{prefix}{key}/{name}"] = column[k].clone()  # safetensors has no views
 
     def _load_from_state_dict(
         self,
@@ -363,7 +367,7 @@ class Hyper(nn.Module):
     ) -> None:
         saved = state_dict.get(f"{prefix}_extra_state")
         if saved is not None:
-            self._check_space(saved["space"])
+            self._check_space(saved_space(saved))
         state_dict = dict(state_dict)
         for key in ("lam", "raw_sigma"):
             columns = [state_dict.pop(f"{prefix}{key}/{name}", None) for name in self.space.names]
@@ -373,13 +377,13 @@ class Hyper(nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
-    def get_extra_state(self) -> dict[str, Any]:
-        """The space that λ belongs to."""
-        return {"space": self.space.to_json()}
+    def get_extra_state(self) -> Tensor:
+        """The space that λ belongs to: JSON in a tensor of bytes, so that a state consists of tensors alone."""
+        return torch.tensor(list(json.dumps(self.space.to_json()).encode()), dtype=torch.uint8)
 
-    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+    def set_extra_state(self, state: Tensor | Mapping[str, Any]) -> None:
         """Checks that the saved λ belongs to this space."""
-        self._check_space(state["space"])
+        self._check_space(saved_space(state))
 
     def _check_space(self, saved: Mapping[str, Any]) -> None:
         own = self.space.to_json()
@@ -396,6 +400,13 @@ class Hyper(nn.Module):
     def extra_repr(self) -> str:
         """The current values."""
         return ", ".join(f"{name}={value:.4g}" for name, value in self.values_now().items())
+
+
+def saved_space(extra_state: Tensor | Mapping[str, Any]) -> dict[str, Any]:
+    """The space, as JSON, of a saved :class:`Hyper`; states of earlier versions have it as a dict."""
+    if isinstance(extra_state, Tensor):
+        return cast("dict[str, Any]", json.loads(bytes(extra_state.tolist())))
+    return dict(extra_state["space"])
 
 
 def _inverse_softplus(y: float) -> float:

@@ -27,8 +27,11 @@ class Loaders:
     """
 
     train: Iterable[Batch]
+    """For weight steps."""
     valid: Iterable[Batch]
+    """For hyperparameter steps and for selection."""
     test: Iterable[Batch] | None = None
+    """For nothing but the final numbers."""
 
     def __post_init__(self) -> None:
         for name in ("train", "valid", "test"):

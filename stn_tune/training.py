@@ -75,6 +75,12 @@ def moved_by(*optimizers: Optimizer) -> set[int]:
     return {id(p) for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]}
 
 
+def _unwrapped(optimizer: Optimizer) -> Optimizer:
+    """The optimizer inside a wrapper without hooks: Accelerate's."""
+    inner = getattr(optimizer, "optimizer", None)
+    return inner if isinstance(inner, Optimizer) and not hasattr(optimizer, "_optimizer_step_post_hooks") else optimizer
+
+
 def weakly(method: Callable[[], None]) -> Callable[..., None]:
     """A hook that calls the method as long as its object lives, and does not keep it alive."""
     held = weakref.WeakMethod(method)
@@ -99,7 +105,8 @@ class Trainer(ABC):
     ):
         if clip is not None and not clip > 0:
             raise ValueError(f"clip is {clip}; it must be positive, or None for no clipping")
-        self.optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+        given = (optimizer,) if isinstance(optimizer, Optimizer) else tuple(optimizer)
+        self.optimizers = tuple(map(_unwrapped, given))
         if not self.optimizers:
             raise ValueError("optimizer is empty; give at least one optimizer of the weights")
         for one in self.optimizers:
@@ -145,7 +152,7 @@ class Trainer(ABC):
         """One step of the weights on a training batch; returns the loss."""
 
     @abstractmethod
-    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None) -> float:
+    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterable[Batch] | None) -> float:
         """Steps on all of ``train``; returns their mean loss."""
 
     @contextmanager

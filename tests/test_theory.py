@@ -108,6 +108,32 @@ def test_theorem_2_holds_for_draws_that_a_batch_shares(seed: int):
     assert middle < 0.2
 
 
+@pytest.mark.parametrize("linearised", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("draw", ["example", "batch"])
+def test_theorem_2_delta_stn_recovers_the_jacobian_although_weights_see_no_perturbation(draw: str, linearised: bool):
+    problem = Quadratic(3)
+    tuner = problem.tuner(algorithm="delta", response_every=1, linearised=linearised, draw=draw)
+    rows = torch.zeros(32 if draw == "example" else 1)
+    for _ in range(1500):
+        if draw == "batch":
+            tuner.optimizer.param_groups[0]["lr"] *= 0.998
+        tuner.train_step(problem.loss, ("train", rows))
+    weights = cast(Affine, tuner.model).layer.bias.detach()
+    optimum = -torch.linalg.solve(problem.C, problem.B.t() @ tuner.hyper.lam + problem.e)
+    torch.testing.assert_close(weights, optimum, rtol=1e-3, atol=1e-3)
+    error = (response(tuner.model).V.detach() - problem.jacobian).norm() / problem.jacobian.norm()
+    assert error < (1e-2 if draw == "example" else 5e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("linearised", [False, True])
+def test_theorem_2_delta_stn_reaches_the_known_optimum(linearised: bool):
+    problem = Quadratic(1, n=2)
+    tuner = problem.tuner(algorithm="delta", linearised=linearised, valid_draw="mean", warmup_steps=300)
+    tuner.epoch(problem.loss, [("train", torch.zeros(32))] * 2400, [("valid", torch.zeros(64))])
+    torch.testing.assert_close(tuner.hyper.lam.detach(), problem.best, rtol=0, atol=0.02)
+
+
 @pytest.mark.parametrize("valid_draw", ["mean", "example"])
 @pytest.mark.parametrize("seed", range(2))
 def test_theorem_2_alternating_descent_reaches_the_known_optimum(seed: int, valid_draw: str):

@@ -15,9 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to time, and how often."""
     parser.add_argument(
         "--only",
-        choices=["lstm", "cnn", "forward", "growth", "tasks", "tune"],
+        choices=["lstm", "cnn", "forward", "growth", "tasks", "compile", "integrations", "tune"],
         action="append",
-        help="only this group of rows; repeatable",
+        metavar="GROUP",
+        help="only lstm, cnn, forward, growth, tasks, compile or tune; repeatable",
     )
     parser.add_argument("--size", choices=["paper", "smoke"], default="paper", help="model size (default paper)")
     parser.add_argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
@@ -33,18 +33,27 @@ def numbers_explained(sample: HyperSample) -> Iterator[None]:
         raise
 
 
-def next_batch(valid: Iterator[Batch]) -> Batch:
-    """The next validation batch; an iterator that has run out, or is none, is an error."""
-    try:
-        return next(valid)
-    except StopIteration:
-        raise ValueError(
-            "the validation batches ran out: valid must be endless and keep its place, as itertools.cycle(loader) does"
-        ) from None
-    except TypeError:
-        raise TypeError(
-            f"valid is a {type(valid).__name__}, not an iterator: pass itertools.cycle(loader), which is endless"
-        ) from None
+class ValidBatches:
+    """Batches for hyperparameter steps without end: of a loader, pass after pass, or of an endless iterator."""
+
+    def __init__(self) -> None:
+        self._given: Iterable[Batch] | None = None
+        self._batches: Iterator[Batch] = iter(())
+
+    def next_of(self, valid: Iterable[Batch]) -> Batch:
+        """The next batch. A loader keeps its place from call to call, until another one is given.
+
+        A loader may be its own iterator (those of Ray Train are): whether there is a next pass is seen by asking.
+        """
+        if valid is not self._given:
+            self._given, self._batches = valid, iter(valid)
+        for _ in range(2):
+            try:
+                return next(self._batches)
+            except StopIteration:
+                self._batches = iter(valid)
+        self._given = None
+        raise ValueError("the validation batches ran out: valid must be a loader with batches, or an endless iterator")
 
 
 def check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:

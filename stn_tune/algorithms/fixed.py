@@ -44,7 +44,7 @@ class FixedTrainer(Trainer):
             self._apply(loss)
         return loss.detach()
 
-    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None = None) -> float:
+    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterable[Batch] | None = None) -> float:
         first = self.weight_steps == 0
         loss = mean_loss(self.train_step(loss_fn, batch) for batch in train)
         self.look()

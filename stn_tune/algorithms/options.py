@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
+from stn_tune.algorithms.field_docs import with_field_docs
 from stn_tune.errors import unknown
 from stn_tune.numbers import is_number
 
@@ -58,9 +59,13 @@ class Options:
     """With draws per example: the second half of a batch's draws is the first, mirrored at λ."""
     valid_draw: Draw | None = None
     """``draw`` in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
-    refine: bool = False
-    """After the STN has ended, train a plain network along the schedule that was found; the better of the two by
-    validation loss is the result. Only ``STNTrainable`` does."""
+    refine: bool | int = False
+    """After the STN has ended, train a plain network along the schedule that was found, or so many, one after the
+    other; the best by validation loss, the STN's own included, is the result. Only ``STNTrainable`` does."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.__doc__ = with_field_docs(cls)
 
     def __post_init__(self) -> None:
         self.check()
@@ -69,7 +74,9 @@ class Options:
         """Raises ValueError for values that make no sense; algorithms with options of their own extend it."""
         self.require_at_least(1, "train_steps")
         self.require_at_least(0, "valid_steps", "warmup", "warmup_steps", "entropy_weight")
-        if isinstance(self.scale, str) or not (isinstance(self.scale, Mapping) or self.scale > 0):
+        if not isinstance(self.refine, int) or self.refine < 0:
+            raise ValueError(f"refine is {self.refine!r}; it must be true, false or a number of networks")
+        if not isinstance(self.scale, Mapping) and not (is_number(self.scale) and self.scale > 0):
             raise ValueError(f"scale is {self.scale!r}; it must be positive")
         self.require_positive("hyper_lr")
         if self.scale_lr is not None:
@@ -166,7 +173,7 @@ class OptionKeywords(TunerKeywords, total=False):
     per_batch: Sequence[str]
     direct: Sequence[str] | bool
     warmup: int
-    refine: bool
+    refine: bool | int
 
 
 class DeltaKeywords(TypedDict, total=False):

@@ -13,10 +13,10 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import Adam, Optimizer
 
 from stn_tune.algorithms.checks import (
+    ValidBatches,
     check_optimizers,
     checked_tuning,
     is_compiled,
-    next_batch,
     numbers_explained,
     warn_of_recompilation,
 )
@@ -112,7 +112,7 @@ class SelfTuner(Trainer):
         **options: Unpack[TunerOptions],
     ):
         super().__init__(model, optimizer, clip, batch_size, check)
-        self.options = self._checked_options(options)
+        self.options = self.checked_options(options)
         self._tuning = checked_tuning(model, hyper, self.optimizers)
         check_optimizers(hyper, hyper_optimizer, scale_optimizer)
         self.hyper, self.carries = hyper, carries
@@ -129,6 +129,7 @@ class SelfTuner(Trainer):
         self._compiled = is_compiled(model)
         warn_of_recompilation(self._compiled, self._tuning)
         self._rnn = any(isinstance(m, nn.RNNBase) and not isinstance(m, LSTM) for m in model.modules())
+        self._valid_batches = ValidBatches()
         self._usage = Usage(self._tuning, self.optimizers)
         self._usage.check_moved(self._tuning.responding())
         self._sample: HyperSample | None = None
@@ -149,11 +150,13 @@ class SelfTuner(Trainer):
         own = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_OF_A_TUNER}
         return cls(model, hyper, optimizer, algorithm=options.algorithm, **more, **own)
 
-    def _checked_options(self, given: Mapping[str, Any]) -> Options:
+    @classmethod
+    def checked_options(cls, given: Mapping[str, Any]) -> Options:
+        """The options of a tuner of this algorithm, checked; for those who build it later."""
         for name in given:
             if name in _NOT_OF_A_TUNER:
                 raise TypeError(f"{name} is no option of a tuner: {_NOT_OF_A_TUNER[name]}")
-        return self.options_type.of(given)
+        return cls.options_type.of(given)
 
     @contextmanager
     def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
@@ -291,21 +294,22 @@ class SelfTuner(Trainer):
             self._apply(loss)
         return loss.detach()
 
-    def valid_step(self, loss_fn: LossFn, batch: Batch) -> Tensor | None:
-        """One hyperparameter step; ``None`` during warm-up."""
+    def valid_step(self, loss_fn: LossFn, batch: Batch, scaler: GradScaler | None = None) -> Tensor | None:
+        """One hyperparameter step; ``None`` during warm-up. For ``scaler`` see :meth:`backward`."""
         if self.weight_steps < self.options.warmup_steps:
             return None
         with self._unharmed():
             with self.tuning(batch) as sample:
-                loss = self.backward(loss_fn(self.model, batch, sample))
+                loss = self.backward(loss_fn(self.model, batch, sample), scaler)
             self.step()
         return loss
 
-    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterator[Batch] | None) -> float:
+    def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterable[Batch] | None) -> float:
         """One pass over the training batches; returns their mean loss.
 
-        After every T_train weight steps come T_valid hyperparameter steps, on batches taken from ``valid``, which is
-        endless and keeps its place between passes; where it is ``None``, only weights move.
+        After every T_train weight steps come T_valid hyperparameter steps, on batches taken from ``valid``: a loader,
+        which is gone through again and again and keeps its place from epoch to epoch, or an endless iterator. Where it
+        is ``None``, only weights move.
         """
 
         o = self.options
@@ -315,7 +319,7 @@ class SelfTuner(Trainer):
                 yield self.train_step(loss_fn, batch)
                 if valid is not None and self.weight_steps % o.train_steps == 0:
                     for _ in range(o.valid_steps if self.weight_steps >= o.warmup_steps else 0):
-                        self.valid_step(loss_fn, next_batch(valid))
+                        self.valid_step(loss_fn, self._valid_batches.next_of(valid))
 
         loss = mean_loss(losses())
         self.look()

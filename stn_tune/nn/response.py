@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from stn_tune.errors import ConversionError
-from stn_tune.hyper import Hyper, HyperSample
+from stn_tune.hyper import Hyper, HyperSample, saved_space
 from stn_tune.nn.bindings import Binding
 from stn_tune.nn.first_order import is_dual
 from stn_tune.nn.kernels.autocast import full_precision
@@ -324,9 +324,9 @@ class SelfTuning(nn.Module):
 def _reorder(tuning: SelfTuning, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
     """A saved space may have the same names in another order: the columns of V follow."""
     saved = state_dict.get(f"{prefix}hyper._extra_state")
-    if saved is None or set(saved["space"]) != set(tuning.hyper.space.names):
+    names = [] if saved is None else list(saved_space(saved))
+    if set(names) != set(tuning.hyper.space.names):
         return
-    names = list(saved["space"])
     order = [names.index(name) for name in tuning.hyper.space.names]
     if order != sorted(order):
         for key in [k for k in state_dict if k.startswith(f"{prefix}responses.") and k.endswith(".V")]:

@@ -19,7 +19,7 @@ from tests.stack import distributed_job as job
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def found(request, tmp_path_factory):
     """What each of 2 and of 4 processes came to."""
     folder = tmp_path_factory.mktemp("ddp")

@@ -504,12 +504,32 @@ class TestConfusing:
     def test_validation_batches_that_run_out(self):
         loader = DataLoader(TensorDataset(*vectors()), batch_size=2)
         tuner = tuner_of(train_steps=1)
-        with pytest.raises(ValueError, match=r"the validation batches ran out: valid must be endless.*cycle") as error:
+        with pytest.raises(ValueError, match="the validation batches ran out: valid must be a loader with") as error:
             tuner.epoch(decay_loss, [vectors() for _ in range(4)], iter(loader))
         one_line(error)
-        with pytest.raises(TypeError, match=r"valid is a DataLoader, not an iterator.*itertools.cycle\(loader\)"):
-            tuner.epoch(decay_loss, [vectors()], loader)
+        with pytest.raises(ValueError, match="the validation batches ran out"):
+            tuner.epoch(decay_loss, [vectors()], [])
+        tuner.epoch(decay_loss, [vectors() for _ in range(4)], loader)
         tuner.epoch(decay_loss, [vectors() for _ in range(4)], itertools.cycle(loader))
+
+    def test_a_loader_that_is_its_own_iterator_keeps_its_place(self):
+        """As those of ``ray.train.torch.prepare_data_loader``."""
+        seen, rows = [], list(DataLoader(TensorDataset(*vectors()), batch_size=2))
+
+        class Own:
+            def __iter__(self):
+                self.left = enumerate(rows)
+                return self
+
+            def __next__(self):
+                k, batch = next(self.left)
+                seen.append(k)
+                return batch
+
+        tuner, loader = tuner_of(train_steps=1), Own()
+        for _ in range(2):
+            tuner.epoch(decay_loss, [vectors() for _ in range(3)], loader)
+        assert seen == [k % len(rows) for k in range(6)]
 
     def test_lists_of_images_are_batches(self):
         class Pictures(nn.Module):

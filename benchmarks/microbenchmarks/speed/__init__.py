@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.microbenchmarks.speed import cnn, lstm, tasks
+from benchmarks.microbenchmarks.speed import cnn, compiled, hf_trainer, lightning_trainer, lstm, tasks
 from benchmarks.microbenchmarks.speed.counts import limits, traffic
 from benchmarks.microbenchmarks.speed.overhead import tune_overhead
 from benchmarks.microbenchmarks.speed.timing import Comparison, SpeedRow
@@ -24,6 +24,8 @@ GROUPS: dict[str, list[Callable[[str], Iterator[Comparison]]]] = {
     "forward": [lstm.forward, cnn.forward],
     "growth": [lstm.growth],
     "tasks": [tasks.augmentation, tasks.evaluation, tasks.language_evaluation],
+    "compile": [compiled.steps],
+    "integrations": [lightning_trainer.epochs, hf_trainer.epochs],
     "tune": [],
 }
 """What ``--only`` takes; Tune times itself."""
