@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -47,9 +46,34 @@ class MissingData(AnalysisError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'dropout'?"``, or an empty string if no known name is close."""
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    """``"; did you mean 'dropout'?"``, or an empty string if no known name is near.
+
+    Near is what one typing error makes of a short name, two of a longer one, or what leaves out a name's end.
+    """
+    name = str(name).lower()
+    distances = {other: edit_distance(name, other.lower()) for other in map(str, known)}
+    allowed = 1 if len(name) < 4 else max(2, len(name) // 4)
+    near = [other for other, distance in distances.items() if distance <= min(allowed, len(other) - 1)]
+    near += [other for other in distances if len(name) >= 3 and other.lower().startswith(name)]
+    return f"; did you mean {min(near, key=lambda other: distances[other])!r}?" if near else ""
+
+
+def edit_distance(a: str, b: str) -> int:
+    """The number of letters inserted, deleted, replaced or swapped with their neighbour that lead from a to b.
+
+    >>> edit_distance("trian", "train"), edit_distance("droput", "dropout")
+    (1, 1)
+    """
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        row = [i]
+        for j, y in enumerate(b, 1):
+            row.append(min(last[j] + 1, row[-1] + 1, last[j - 1] + (x != y)))
+            if i > 1 and j > 1 and x == b[j - 2] and a[i - 2] == y:
+                row[j] = min(row[j], before[j - 2] + 1)
+        before, last = last, row
+    return last[-1]
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

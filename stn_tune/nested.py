@@ -45,3 +45,16 @@ def remove(config: dict[str, Any], path: Path) -> None:
     for key in path[:-1]:
         config = config[key]
     del config[path[-1]]
+
+
+def value_at(config: Any, path: Path, what: str) -> Any:
+    """The value at a path, or by its name ``"model/rate"``; a ValueError that begins with ``what`` if there is none."""
+    if name_of(path) in config:
+        return config[name_of(path)]
+    found = config
+    for key in path:
+        try:
+            found = found[key]
+        except (KeyError, IndexError, TypeError):
+            raise ValueError(f"{what}: {config!r} has no value for {name_of(path)}; add one") from None
+    return found

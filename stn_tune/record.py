@@ -25,6 +25,8 @@ LOG_FORMAT = "stn_tune.run"
 LOG_SUFFIX = ".jsonl.gz"
 RESERVED = "stn"
 """The key of a trial's config that holds the space, the options and the seed of online tuning."""
+REPEAT = "__trial_index__"
+"""The key of a trial's config under which ``ray.tune.search.Repeater`` counts the repeats of a configuration."""
 
 Clock = Literal["cpu", "device", "worker"]
 """What compute-seconds count: CPU time of the trials' processes, the time for which they held a GPU, or (version 1) the
@@ -79,6 +81,8 @@ class MethodInfo(_Part):
     """Whether it stops most of its trials before they have ended by themselves."""
     style: Style | None = None
     """None: the analysis picks one."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What it was run with beside the task's settings: ``{"population": 10, "perturbation_interval": 3}``."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,12 @@ class ExperimentInfo(_Part):
     """Where it ran."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of Python and the packages it ran with."""
+    searches: bool | None = None
+    """Whether it tries several configurations as long as the budget allows; None: not known."""
+    startup_s: float | None = None
+    """Compute-seconds that its trials took to start their processes and to set up; None: not known."""
+    ended_trials: int | None = None
+    """Trials whose training ended by itself, neither by the budget nor by a scheduler; None: not known."""
 
     @property
     def label(self) -> str:

@@ -17,15 +17,15 @@ from stn_tune.atomic import write_atomic
 from stn_tune.checkpoint import STATE_FILE, check_version, read
 from stn_tune.errors import ScheduleError, SpaceError, unknown_hyperparameter
 from stn_tune.pbt_log import best_lineage
+from stn_tune.schedule_file import ScheduleFile
 from stn_tune.space import HyperSpace
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-FORMAT = "stn_tune.schedule"
+
 HISTORY = "stn_tune.history"
-VERSION = 1
 
 
 class Schedule:
@@ -54,18 +54,10 @@ class Schedule:
         self._validate(values)
 
     def _validate(self, values: Mapping[str, Sequence[float]]) -> None:
-        if not self.steps:
-            raise ScheduleError("the schedule is empty: it needs at least one step")
-        if any(b <= a for a, b in zip(self.steps, self.steps[1:], strict=False)) or self.steps[0] < 0:
-            raise ScheduleError("the steps of a schedule must be non-negative and increase")
-        if self.total_steps < self.steps[-1]:
-            raise ScheduleError(f"total_steps is {self.total_steps}, but the last entry is at step {self.steps[-1]}")
         for name in [*values, *self.scales]:
             if name not in self.space:
                 raise ScheduleError(unknown_hyperparameter(name, self.space.names))
-        for name, column in [*self.values.items(), *self.scales.items()]:
-            if len(column) != len(self.steps):
-                raise ScheduleError(f"{name}: {len(column)} values for {len(self.steps)} steps")
+        self._file().check()
         for name, column in self.values.items():
             for step, value in zip(self.steps, column, strict=True):
                 try:
@@ -203,29 +195,14 @@ class Schedule:
 
     def to_json(self) -> dict[str, Any]:
         """The documented, versioned format: plain JSON that needs nothing but this text to be read."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "space": self.space.to_json(),
-            "total_steps": self.total_steps,
-            "steps": self.steps,
-            "values": self.values,
-            "scales": self.scales,
-            **({"algorithm": self.algorithm} if self.algorithm else {}),
-        }
+        return self._file().to_json()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Schedule:
-        if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-            raise ScheduleError(f'not a schedule: its "format" is not "{FORMAT}"')
-        if data.get("version") != VERSION:
-            raise ScheduleError(f"schedule of version {data.get('version')}; this release reads {VERSION}")
-        for key in ("space", "steps", "values"):
-            if key not in data:
-                raise ScheduleError(f"the schedule has no {key!r}")
-        space = HyperSpace.from_json(data["space"])
-        scales, total_steps, algorithm = (data.get(key) for key in ("scales", "total_steps", "algorithm"))
-        return cls(space, data["steps"], data["values"], scales, total_steps, algorithm)
+        """What :meth:`to_json` gave; raises :class:`ScheduleError` for anything else."""
+        file = ScheduleFile.parse(data)
+        space = HyperSpace.from_json(file.space)
+        return cls(space, file.steps, file.values, file.scales, file.total_steps, file.algorithm)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the schedule as JSON, atomically."""
@@ -233,39 +210,38 @@ class Schedule:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
+        """What :meth:`save` wrote; raises :class:`ScheduleError` for any other file."""
         try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError, ScheduleError, SpaceError) as error:
+            data = json.loads(Path(path).read_bytes())
+        except (ValueError, RecursionError):
+            raise ScheduleError(f"{path} is not a schedule: it is not JSON") from None
+        try:
+            return cls.from_json(data)
+        except (ScheduleError, SpaceError) as error:
             raise ScheduleError(f"{path}: {error}") from None
 
     def to_frame(self) -> pd.DataFrame:
         """One row per update: step, hp/<name>, scale/<name>."""
         import pandas as pd
 
-        columns = {f"hp/{name}": column for name, column in self.values.items()}
-        columns |= {f"scale/{name}": column for name, column in self.scales.items()}
-        return pd.DataFrame({"step": self.steps, **columns})
+        return pd.DataFrame(self._file().columns())
 
     def plot(self, names: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
-        """Draws the values over training steps; one line per hyperparameter."""
-        from matplotlib import pyplot as plt
+        """Draws the values over training steps, a line per hyperparameter.
 
-        if ax is None:
-            _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
-        for name in names or self.space.names:
-            if name not in self.values:
-                raise ScheduleError(unknown_hyperparameter(name, self.values))
-            ax.step(
-                [*self.steps, self.total_steps],
-                [*self.values[name], self.values[name][-1]],
-                where="post",
-                label=name,
-            )
-        ax.set_xlabel("training step")
-        ax.set_ylabel("hyperparameter value")
-        ax.margins(x=0.01)
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-        return ax
+        Args:
+            names: which hyperparameters; by default all.
+            ax: where to draw all of them; by default a new figure, with a panel for rates, one for other numbers, and
+                one for every whole number.
+
+        Returns the first axes; ``.figure`` is the whole figure.
+        """
+        return self._file().plot(names, ax)
+
+    def _file(self) -> ScheduleFile:
+        return ScheduleFile(
+            self.space.to_json(), self.steps, self.values, self.scales, self.total_steps, self.algorithm
+        )
 
 
 def _unbounded(names: Iterable[str]) -> HyperSpace:

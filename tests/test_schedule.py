@@ -86,7 +86,7 @@ def test_a_broken_schedule_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "schedule.json: Expecting"),
+        ("{", "schedule.json is not a schedule: it is not JSON"),
         ("[]", "not a schedule"),
         ('{"format": "stn_tune.schedule", "version": 9}', "schedule of version 9; this release reads 1"),
         ('{"format": "stn_tune.schedule", "version": 1, "space": {}}', "the schedule has no 'steps'"),

@@ -3,6 +3,8 @@
 Imports neither torch nor Ray, and matplotlib only when a figure is drawn.
 """
 
+from stn_tune.analysis.across_tasks import profiles
+from stn_tune.analysis.comparison import ranks_over_time
 from stn_tune.analysis.curves import Curves, curves, incumbent
 from stn_tune.analysis.figures import FIGURES, Figure
 from stn_tune.analysis.reporting.overview import Overview, overview
@@ -24,6 +26,8 @@ __all__ = [
     "incumbent",
     "load",
     "overview",
+    "profiles",
+    "ranks_over_time",
     "report",
     "table",
 ]

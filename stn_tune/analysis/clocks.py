@@ -28,11 +28,13 @@ def with_clocks(frame: pd.DataFrame) -> pd.DataFrame:
     clocks["used_s"] = clocks["trial_compute_s"].fillna(held)
     clocks["own_clock"] = clocks["trial_compute_s"].notna() | clocks["wall_s"].notna()
     clocks["epoch"] = clocks["epoch"].fillna(clocks["training_iteration"])
-    clocks["refining"] = (frame["phase"] == "refining").astype(int) if "phase" in frame else 0
+    clocks["network"] = floats(frame, "network").fillna(0.0)
+    if "phase" in frame:
+        clocks["network"] = clocks["network"].clip(lower=(frame["phase"] == "refining").astype(float))
     clocks = clocks.sort_values(["_place", "elapsed_s", "trial", "training_iteration"], kind="stable")
     iterations = clocks["training_iteration"].groupby([clocks[name] for name in TRIAL]).diff().fillna(1.0)
     jumped = (iterations != 1.0) & (clocks["_gaps"] == 0)
-    restarted = jumped | (clocks["refining"].groupby([clocks[name] for name in TRIAL]).diff() == 1)
+    restarted = jumped | (clocks["network"].groupby([clocks[name] for name in TRIAL]).diff() == 1)
     clocks["compute_s"] = clocks["compute_s"].fillna(_total(clocks, "used_s", jumped & ~clocks["own_clock"]))
     clocks["epochs"] = _total(clocks, "epoch", restarted)
     clocks = clocks.sort_values(["_place", "compute_s", "trial", "training_iteration"], kind="stable")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from stn_tune.analysis.results import Results, objective
+from stn_tune.analysis.results import Results, Source, objective
 from stn_tune.analysis.stats import floats, summary
 from stn_tune.errors import AnalysisError
 
@@ -35,14 +35,21 @@ class Curves:
     """
 
     data: pd.DataFrame
+    """A row per label and point."""
     x: str
+    """What the horizontal axis counts: a column of the frame."""
     metric: str
+    """What selects."""
     mode: str
+    """Either "min" or "max"."""
     kind: str
+    """Which centre and interval the curves have."""
     level: float
+    """Of the intervals."""
     results: Results
     """What the curves were made from."""
     notes: list[str] = field(default_factory=list)
+    """Which labels have no curve, and why."""
 
     @property
     def n(self) -> dict[str, int]:
@@ -55,14 +62,16 @@ class Curves:
         return INTERVALS[self.kind].format(level=100 * self.level)
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draws a line per label with its interval, on new axes by default."""
+        """Draws a line per label with its interval, on new axes by default; a dot where a method ended early."""
+        from matplotlib import pyplot as plt
+
         from stn_tune.analysis.figures.time import curve_frame, draw_curves
+        from stn_tune.plotting import RC
 
-        if ax is None:
-            from matplotlib import pyplot as plt
-
-            _, ax = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
-        draw_curves(curve_frame(self), ax)
+        with plt.rc_context(cast(Any, RC)):
+            if ax is None:
+                _, ax = plt.subplots(figsize=(7.2, 4.0), layout="constrained")
+            draw_curves(curve_frame(self), ax)
         return ax
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
@@ -70,18 +79,16 @@ class Curves:
         self.data.to_csv(path, index=False, float_format=FLOAT_FORMAT, lineterminator="\n")
 
 
-def incumbent(
-    source: pd.DataFrame | Results, x: str = "compute_s", metric: str | None = None, mode: str | None = None
-) -> pd.DataFrame:
+def incumbent(source: Source, x: str = "compute_s", metric: str | None = None, mode: str | None = None) -> pd.DataFrame:
     """The exact step function of every experiment: a row wherever its best validation value so far improves.
 
     The rows are those of the frame, with ``x`` and ``value`` added: a value holds from its ``x`` until the next one. A
     tie does not improve; of rows at the same ``x`` only the best counts; NaN and infinite values (a diverged trial)
     never do, so an experiment without a finite value has no row.
     """
-    results = Results.of(source)
+    results = Results.of(source, metric, mode)
     frame = results.frame
-    metric, mode = objective(results, metric, mode)
+    metric, mode = objective(results)
     if x not in AXES or x not in frame:
         raise AnalysisError(f"x is {x!r}; it must be one of {', '.join(AXES)}, and a column of the frame")
     sign = 1.0 if mode == "min" else -1.0
@@ -107,35 +114,43 @@ def at(steps: pd.DataFrame, grid: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def curves(
-    source: pd.DataFrame | Results,
+    source: Source,
     x: str = "compute_s",
     metric: str | None = None,
     kind: str = "mean",
     points: int = 200,
     mode: str | None = None,
     level: float = 0.95,
+    show: str | None = None,
+    reference: str | None = None,
 ) -> Curves:
     """Best-so-far curves over seeds, on a grid that all labels share.
 
     Args:
-        source: what :func:`~stn_tune.analysis.load` returned.
+        source: what :func:`~stn_tune.analysis.load` returned, or paths that it reads.
         x: "compute_s", "elapsed_s" (wall-clock) or "epochs" (over all trials of an experiment).
         metric: the metric that selects; by default the frame's.
         kind: "mean" with a t-interval, "median" with quartiles, or "iqm" with a bootstrap interval.
         points: of the grid.
         mode: "min" or "max"; by default the frame's.
         level: of the intervals.
+        show: the column that is shown, of the row with the best validation value so far: "test_loss"; by default the
+            metric itself. Nothing but the metric selects.
+        reference: the label whose line stands out; by default the one that tunes online.
 
     Each point uses only rows at or before it. A curve starts where all its seeds have a value: a mean over a growing
     set of seeds would move without any improvement. An experiment that ends early keeps its best value until the end
     of the grid.
     """
-    results = Results.of(source)
+    results = Results.of(source, metric, mode, reference)
     frame = results.frame
-    metric, mode = objective(results, metric, mode)
+    metric, mode = objective(results)
     if points < 2:
         raise AnalysisError(f"points is {points}; a curve needs at least 2")
     steps = incumbent(results, x, metric, mode)
+    if show is not None and floats(frame, show).isna().all():
+        raise AnalysisError(f"show is {show!r}; no row has a number in that column")
+    steps = steps if show is None else steps.assign(value=floats(steps, show))
     of = dict(list(steps.groupby("experiment", sort=False)))
     starts, members, notes = {}, {}, []
     for label in results.labels:
@@ -157,4 +172,4 @@ def curves(
             )
     columns = ["label", "x", "center", "low", "high", "n"]
     data = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
-    return Curves(data, x, metric, mode, kind, level, results, notes)
+    return Curves(data, x, show or metric, mode, kind, level, results, notes)

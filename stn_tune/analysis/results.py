@@ -14,11 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from stn_tune.analysis.clocks import with_clocks
-from stn_tune.analysis.logs import ExperimentLog, Upgrade, find
-from stn_tune.analysis.stats import floats
+from stn_tune.analysis.experiment import ExperimentLog
+from stn_tune.analysis.logs import Upgrade, find
+from stn_tune.analysis.stats import finite, floats
 from stn_tune.analysis.storage import Storage
 from stn_tune.analysis.trials import Trial
-from stn_tune.errors import AnalysisError
+from stn_tune.analysis.tune_folders import SeedRule
+from stn_tune.errors import AnalysisError, did_you_mean, unknown
 from stn_tune.record import MethodInfo, RunRecord
 
 FIRST_COLUMNS = (
@@ -27,6 +29,18 @@ FIRST_COLUMNS = (
     "val_loss", "best_val_loss", "test_loss",
 )  # fmt: skip
 OBJECTS = {"experiment", "method", "label", "online", "trial_id", "status"}
+BOOKKEEPING = {
+    *(name for name in FIRST_COLUMNS if "loss" not in name), "done", "timestamp", "time_this_iter_s", "time_total_s",
+    "trial_compute_s", "timesteps_total", "episodes_total", "timesteps_this_iter",
+}  # fmt: skip
+"""Numbers that nobody optimises."""
+
+DEFAULT_METRIC = "val_loss"
+"""Where no log names a metric and this column has numbers."""
+MINIMISED = ("loss", "error", "perplexity")
+"""What a metric's name ends in if its mode needs no word."""
+
+PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -36,20 +50,35 @@ class Results:
     frame: pd.DataFrame
     """As :func:`load` returns it."""
     record: RunRecord | None = None
+    """What the runner says of the run, if there was one."""
 
     @classmethod
-    def of(cls, source: pd.DataFrame | Results) -> Results:
-        """Results as they are; a frame with the record in its ``attrs``, and the columns it may lack."""
-        if isinstance(source, Results):
-            return source
+    def of(
+        cls, source: Source, metric: str | None = None, mode: str | None = None, reference: str | None = None
+    ) -> Results:
+        """Results as they are, a frame with the record in its ``attrs``, or what :func:`load` reads from paths.
+
+        A frame may lack some columns. What is given replaces what the frame says about metric, mode and reference.
+        """
+        if isinstance(source, (str, os.PathLike)):
+            source = load(source, metric=metric, mode=mode)
+        elif not isinstance(source, (pd.DataFrame, Results)):
+            source = load(*source, metric=metric, mode=mode)
+        frame = source.frame if isinstance(source, Results) else source
+        record = source.record if isinstance(source, Results) else source.attrs.get("record")
         missing: dict[str, Any] = {}
-        if "label" not in source and "method" in source:
-            missing["label"] = source["method"]
-        if "compared" not in source:
+        if "label" not in frame and "method" in frame:
+            missing["label"] = frame["method"]
+        if "compared" not in frame:
             missing["compared"] = True
-        if "online" not in source:
-            missing["online"] = [()] * len(source)
-        return cls(source.assign(**missing) if missing else source, source.attrs.get("record"))
+        if "online" not in frame:
+            missing["online"] = [()] * len(frame)
+        frame = frame.assign(**missing) if missing else frame
+        changes = _objective_changes(frame, metric, mode) | ({"reference": reference} if reference else {})
+        if changes:
+            frame = frame.copy(deep=False)
+            frame.attrs = frame.attrs | changes
+        return cls(frame, record)
 
     def where(self, rows: Any) -> Results:
         """The results of some rows."""
@@ -64,12 +93,22 @@ class Results:
     @property
     def metric(self) -> str:
         """The metric that selects."""
-        return str(self.frame.attrs.get("metric", "val_loss"))
+        return str(self.frame.attrs.get("metric") or DEFAULT_METRIC)
 
     @property
     def mode(self) -> str:
         """``"min"`` or ``"max"``."""
-        return str(self.frame.attrs.get("mode", "min"))
+        return str(self.frame.attrs.get("mode") or _mode_by_name(self.metric) or "")
+
+    @property
+    def counts_setup(self) -> bool:
+        """Whether compute-seconds include the set-up of trials."""
+        return bool(self.frame.attrs.get("counts_setup", False))
+
+    @cached_property
+    def _foreign(self) -> set[str]:
+        """Labels of Tune experiments that no runner wrote: the record says nothing about them."""
+        return set(self.frame.attrs.get("foreign", ()))
 
     @cached_property
     def _methods(self) -> dict[str, str]:
@@ -89,7 +128,9 @@ class Results:
     def method(self, label: str) -> MethodInfo:
         """The method of a label."""
         name = self._methods.get(label, label)
-        return MethodInfo(name, name) if self.record is None else self.record.method(name)
+        if self.record is None or label in self._foreign:
+            return MethodInfo(name, name)
+        return self.record.method(name)
 
     def title(self, label: str) -> str:
         """A label as people read it: the method's title, then the variant."""
@@ -98,18 +139,27 @@ class Results:
 
     def in_order(self, labels: Iterable[str]) -> list[str]:
         """The distinct labels in the record's order, then alphabetically; labels that are not compared come last."""
-        return sorted(
-            set(labels), key=lambda label: (label in self._aside, _place(self.record, self.method(label).name), label)
-        )
+
+        def key(label: str) -> tuple[Any, ...]:
+            record = None if label in self._foreign else self.record
+            place = _place(self.record, "") if record is None else _place(record, self.method(label).name)
+            return label in self._aside, place, label
+
+        return sorted(set(labels), key=key)
 
     def reference(self, given: str | None = None) -> str:
-        """The label that others are compared with: as given, else what tunes online, else the first.
+        """The label that others are compared with: as given (a label or its title), else as the frame says, else what
+        tunes online, else the first.
 
         With a record that is its first method that tunes online; the label may be missing if a study has nothing but
         variants of it.
         """
+        given = given or self.frame.attrs.get("reference")
         if given is not None:
-            return given
+            known = {self.title(label): label for label in self.labels} | {label: label for label in self.labels}
+            if given not in known:
+                raise AnalysisError(unknown("reference", given, self.labels))
+            return known[given]
         results = self.compared
         frame = results.frame
         online = set(frame.loc[frame["online"].map(bool).astype(bool), "label"])
@@ -125,35 +175,74 @@ def _place(record: RunRecord | None, method: str) -> int:
     return known.index(method) if method in known else len(known)
 
 
+Source = pd.DataFrame | Results | PathLike | Sequence[PathLike]
+"""What can be compared: what :func:`load` returned, or what it reads."""
+
+
+def _mode_by_name(metric: str) -> str | None:
+    return "min" if metric.endswith(MINIMISED) else None
+
+
+def _objective_changes(frame: pd.DataFrame, metric: str | None, mode: str | None) -> dict[str, Any]:
+    """What a given metric and mode change about a frame: another metric has another mode."""
+    if metric is None or metric == frame.attrs.get("metric"):
+        return {"mode": mode} if mode else {}
+    return {"metric": metric, "mode": mode or _mode_by_name(metric)}
+
+
+def numeric_columns(frame: pd.DataFrame) -> list[str]:
+    """The columns that a metric can be: they have finite numbers, and are neither hyperparameters nor clocks."""
+    prefixes = ("hp/", "scale/", "variant/")
+    names = [n for n in frame.columns if n not in BOOKKEEPING and not n.startswith(prefixes)]
+    return [n for n in names if frame[n].dtype != bool and finite(frame, n).notna().any()]
+
+
 def objective(results: Results, metric: str | None = None, mode: str | None = None) -> tuple[str, str]:
-    """The metric that selects and its mode: as given, else as loaded."""
-    metric, mode = metric or results.metric, mode or results.mode
+    """The metric that selects and its mode: as given, else as the results say; AnalysisError if nobody does."""
     frame = results.frame
-    if mode not in ("min", "max"):
-        raise AnalysisError(f'mode is {mode!r}; it must be "min" or "max"')
     if not len(frame):
         raise AnalysisError("the frame has no rows")
-    if floats(frame, metric).isna().all():
-        others = [n for n in frame.columns if "loss" in n or n.startswith("val_")]
-        raise AnalysisError(f"no row has a {metric}; known: {', '.join(others) or ', '.join(frame.columns)}")
-    return metric, mode
+    attrs = frame.attrs | _objective_changes(frame, metric, mode)
+    name = attrs.get("metric")
+    if name is None and floats(frame, DEFAULT_METRIC).notna().any():
+        name = DEFAULT_METRIC
+    if name is None or floats(frame, name).isna().all():
+        known = numeric_columns(frame)
+        near = "" if name is None else did_you_mean(name, known)
+        what = "no log names the metric: give it" if name is None else f"no row has a number for {name!r}"
+        raise AnalysisError(f"{what}; columns with numbers: {', '.join(known) or 'none'}{near}")
+    chosen = attrs.get("mode") or _mode_by_name(name)
+    if chosen is None:
+        raise AnalysisError(f'no log says whether {name} is to be low or high: give the mode, "min" or "max"')
+    if chosen not in ("min", "max"):
+        raise AnalysisError(f'mode is {chosen!r}; it must be "min" or "max"')
+    return str(name), str(chosen)
 
 
 def load(
-    *paths: str | os.PathLike[str],
+    *paths: PathLike,
     metric: str | None = None,
     mode: str | None = None,
+    reference: str | None = None,
     method: str | None = None,
+    seed: str | None = None,
     upgrade: Upgrade | None = None,
 ) -> pd.DataFrame:
     """Reads experiments into a frame with one row per reported row, sorted by method, seed and compute-seconds.
 
     Args:
-        paths: folders of the benchmark runner, plain Ray Tune experiment folders, folders of several of either, or
-            single logs; local, mounted, or URIs that pyarrow or fsspec read (``s3://bucket/results``).
-        metric: the metric that selects; by default the one the runner's logs name, else ``val_loss``.
-        mode: "min" or "max"; by default the one the runner's logs name, else "min".
+        paths: folders of the benchmark runner, plain Ray Tune experiment folders (of Ray 2.0 to 2.60), folders of
+            several of either, or single logs; local, mounted, or URIs that pyarrow or fsspec read
+            (``s3://bucket/results``).
+        metric: the metric that selects; by default the one the logs name (Tune's ``TuneConfig``, else its searcher's
+            or scheduler's), else ``val_loss`` if it was reported.
+        mode: "min" or "max"; by default the one the logs name for this metric. A metric called a loss, an error or a
+            perplexity is minimised.
+        reference: the label that others are compared with; by default the one that tunes online.
         method: the name of the method, instead of the one in the logs or that of the experiment's folder.
+        seed: where the seeds of Tune experiments are: the name of a config entry or of a reported column, or a regular
+            expression for the experiment's name with one group, a number. ``"_s(\\d+)"`` reads ``asha_s3`` as seed 3 of
+            ``asha``. By default ``config["seed"]``; an experiment without, or with several, has seed 0.
         upgrade: reads runs of version 1.
 
     ``label`` is the method with its variant, the unit of comparisons; ``variant/<key>`` are the variant's values;
@@ -161,23 +250,22 @@ def load(
     that are only data for figures. ``elapsed_s`` is the wall-clock since the experiment began; ``compute_s`` and
     ``epochs`` are sums over its trials of what each had used by then (a trial that reports no ``epoch`` counts
     iterations). ``hp/<name>`` are the values a trial reported, else the numbers in its config. ``frame.attrs`` holds
-    ``metric``, ``mode``, ``sources``, ``problems`` (what is missing, broken or failed, a line each) and ``record`` (the
-    :class:`~stn_tune.record.RunRecord`, or None).
+    ``metric`` and ``mode`` (None if unknown), ``reference`` (None: the default), ``sources``, ``problems`` (what is
+    missing, broken or failed, a line each), ``record`` (the :class:`~stn_tune.record.RunRecord`, or None), ``foreign``
+    (labels that no runner wrote) and ``counts_setup`` (whether compute-seconds include the set-up of trials).
     """
     if not paths:
         raise AnalysisError("load needs at least one path")
+    if mode not in (None, "min", "max"):
+        raise AnalysisError(f'mode is {mode!r}; it must be "min" or "max"')
     places = [os.fspath(path) for path in paths]
-    found = [find(Storage(place), method, upgrade) for place in places]
+    rule = None if seed is None else SeedRule(seed)
+    found = [find(Storage(place), method, upgrade, rule) for place in places]
     experiments = [experiment for part in found for experiment in part.experiments]
     problems = [line for part in found for line in part.problems]
     record = _merged([record for part in found for record in part.records], problems)
-    tasks = [] if record is None else [(record.task.name, record.task.metric, record.task.mode)]
-    tasks += [(e.header.task, e.header.metric, e.header.mode) for e in experiments if e.header is not None]
-    _agreed("task", [task for task, _, _ in tasks])
-    metric = metric or _agreed("metric", [name for _, name, _ in tasks]) or "val_loss"
-    mode = mode or _agreed("mode", [name for _, _, name in tasks]) or "min"
-    if mode not in ("min", "max"):
-        raise AnalysisError(f'mode is {mode!r}; it must be "min" or "max"')
+    metric, mode = _recorded(experiments, record, metric, mode)
+    foreign = _set_apart(experiments, method)
     _give_names(experiments, problems)
     _check_clocks(experiments)
     headers = [experiment.header for experiment in experiments if experiment.header is not None]
@@ -188,10 +276,51 @@ def load(
     frame = _assemble(experiments, record, metric, mode)
     if not len(frame):
         problems.append(f"{', '.join(places)}: no results")
-    elif floats(frame, metric).isna().all():
+    elif metric and floats(frame, metric).isna().all():
         problems.append(f"no row reports {metric}")
-    frame.attrs = {"metric": metric, "mode": mode, "sources": places, "problems": problems, "record": record}
+    frame.attrs = {
+        "metric": metric,
+        "mode": mode,
+        "reference": reference,
+        "sources": places,
+        "problems": problems,
+        "record": record,
+        "foreign": foreign,
+        "counts_setup": bool(experiments) and all(experiment.counts_setup for experiment in experiments),
+    }
     return frame
+
+
+def _recorded(
+    experiments: Sequence[ExperimentLog], record: RunRecord | None, metric: str | None, mode: str | None
+) -> tuple[str | None, str | None]:
+    """Metric and mode: as given, else as the logs agree on; None where they say nothing."""
+    tasks = [] if record is None else [(record.task.name, record.task.metric, record.task.mode)]
+    tasks += [(e.header.task, e.header.metric, e.header.mode) for e in experiments if e.header is not None]
+    _agreed("task", [task for task, _, _ in tasks])
+    said: set[tuple[str, str | None]] = {(name, how) for _, name, how in tasks}
+    said |= {(e.metric, e.mode) for e in experiments if e.metric is not None}
+    names = sorted({name for name, _ in said})
+    if metric is None and len(names) > 1:
+        raise AnalysisError(f"the experiments optimise different metrics ({', '.join(names)}): give the metric")
+    metric = metric or (names[0] if names else None)
+    if metric is None and any(DEFAULT_METRIC in trial.columns for e in experiments for trial in e.trials):
+        metric = DEFAULT_METRIC
+    if metric is None or mode is not None:
+        return metric, mode
+    modes = {how for name, how in said if name == metric and how is not None}
+    return metric, _agreed("mode", modes) or _mode_by_name(metric)
+
+
+def _set_apart(experiments: Sequence[ExperimentLog], method: str | None) -> list[str]:
+    """The labels of Tune experiments that no runner wrote; they are not taken for the runner's methods of that name."""
+    if method is not None:
+        return []
+    known = {e.info.label for e in experiments if e.header is not None}
+    for experiment in experiments:
+        if experiment.header is None and experiment.info.label in known:
+            experiment.info = replace(experiment.info, method=f"{experiment.info.method} (Tune)")
+    return sorted({e.info.label for e in experiments if e.header is None})
 
 
 def _agreed(what: str, names: Iterable[str]) -> str | None:
@@ -245,7 +374,9 @@ def _check_clocks(experiments: Sequence[ExperimentLog]) -> None:
         raise AnalysisError(f"compute-seconds are measured by different clocks ({which}): load them one by one")
 
 
-def _assemble(experiments: list[ExperimentLog], record: RunRecord | None, metric: str, mode: str) -> pd.DataFrame:
+def _assemble(
+    experiments: list[ExperimentLog], record: RunRecord | None, metric: str | None, mode: str | None
+) -> pd.DataFrame:
     def key(e: ExperimentLog) -> tuple[Any, ...]:
         return not e.info.compared, _place(record, e.info.method), e.info.label, e.info.seed, e.name
 
@@ -276,12 +407,12 @@ def _assemble(experiments: list[ExperimentLog], record: RunRecord | None, metric
     missing = {name: np.full(sum(lengths), np.nan) for name in FIRST_COLUMNS}
     frame = pd.DataFrame(missing | {name: _joined(name, trials) for name in names} | columns, copy=False)
     frame = with_clocks(frame)
-    best = f"best_{metric}"
-    if metric in frame:
+    if metric is not None and metric in frame and mode is not None:
+        best = f"best_{metric}"
         trial = [frame["_place"], frame["trial"]]
         values = floats(frame, metric).where(lambda value: np.isfinite(value)).groupby(trial)
         running = (values.cummin() if mode == "min" else values.cummax()).groupby(trial).ffill()
-        frame[best] = floats(frame, best).fillna(running)
+        frame[best] = floats(frame, best).fillna(running) if best in frame else running
     return frame[[*FIRST_COLUMNS, *(name for name in frame.columns if name not in (*FIRST_COLUMNS, "_place", "_gaps"))]]
 
 

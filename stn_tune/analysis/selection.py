@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,11 +33,19 @@ def title_of(results: Results, label: str) -> str:
     return literal(results.title(label))
 
 
-def metric_title(results: Results) -> str:
-    """The metric in words, with its unit."""
-    name = literal(results.metric.replace("val_", "validation ").replace("_", " "))
+def metric_title(results: Results, name: str | None = None) -> str:
+    """The metric that selects, or another one, in words; with the task's unit if it is the task's metric."""
+    name = results.metric if name is None else name
+    words = literal(re.sub("^val_", "validation ", name).replace("_", " "))
     task = None if results.record is None else results.record.task
-    return f"{name} ({task.unit})" if task and task.unit and task.metric == results.metric else name
+    same = task is not None and name.removeprefix("test_") in (task.metric, task.metric.removeprefix("val_"))
+    return f"{words} ({task.unit})" if task and task.unit and same else words
+
+
+def test_metric(results: Results) -> str | None:
+    """The test set's column for the metric that selects, if any row has it."""
+    name = f"test_{results.metric.removeprefix('val_')}"
+    return name if finite(results.frame, name).notna().any() else None
 
 
 def hyperparameter(results: Results, name: str) -> HyperparameterInfo | None:
@@ -44,10 +53,11 @@ def hyperparameter(results: Results, name: str) -> HyperparameterInfo | None:
     return None if results.record is None else results.record.task.space.get(name)
 
 
-def hyperparameter_title(results: Results, name: str) -> str:
-    """As people read it."""
+def hyperparameter_title(results: Results, name: str, unit: bool = False) -> str:
+    """As people read it, with its unit if asked for: "cutout length (pixels)"."""
     info = hyperparameter(results, name)
-    return literal(name.replace("_", " ") if info is None else info.title)
+    title = literal(name.replace("_", " ") if info is None else info.title)
+    return f"{title} ({info.unit})" if unit and info is not None and info.unit else title
 
 
 def bounds(domain: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -1,7 +1,8 @@
-"""Columns as numbers; centres, intervals and tests over seeds. One seed has a centre and no interval."""
+"""Columns as numbers; centres, intervals and tests over seeds. One or two seeds have a centre and no interval."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,11 @@ from stn_tune.errors import AnalysisError
 Floats = NDArray[np.float64]
 
 KINDS = ("mean", "median", "iqm")
-RESAMPLES = 1000
+RESAMPLES = 2000
+FEWEST = 3
+"""The fewest runs that get an interval or a test: over two, a 95 % t-interval is 13 standard errors wide."""
+BOOTSTRAP_FROM = 5
+"""The fewest runs whose range, the widest interval that resampling can give, covers a median with about 95 %."""
 WILCOXON_FROM = 6
 """The fewest pairs with which Wilcoxon's signed-rank test can be significant at 5 %."""
 
@@ -40,12 +45,12 @@ class Summary(NamedTuple):
 
 def summary(values: ArrayLike, kind: str = "mean", level: float = 0.95) -> Summary:
     """Over the first axis: the mean with a t-interval, the median with quartiles, or the interquartile mean with a
-    bootstrap interval (always the same resamples). One value has no interval, nor have values that are not finite.
+    bootstrap interval (always the same resamples). Fewer than three values (for the bootstrap: five) have no interval,
+    nor have values that are not finite.
     """
     if kind not in KINDS:
         raise AnalysisError(f"kind is {kind!r}; it must be one of {', '.join(KINDS)}")
-    if not 0 < level < 1:
-        raise AnalysisError(f"level is {level}; it must lie between 0 and 1, as 0.95 does")
+    check_level(level)
     array = np.asarray(values, dtype=np.float64)
     n = len(array)
     none = np.full(array.shape[1:], np.nan)
@@ -57,13 +62,14 @@ def summary(values: ArrayLike, kind: str = "mean", level: float = 0.95) -> Summa
         center = interquartile_mean(array)
         draws = np.random.default_rng(0).integers(n, size=(RESAMPLES, n))
         means = np.stack([interquartile_mean(array[draw]) for draw in draws])
-        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        tail = bootstrap_tail([n], level) if n >= BOOTSTRAP_FROM else 0.0
+        low, high = np.quantile(means, [tail, 1 - tail], axis=0)
     else:
         with np.errstate(invalid="ignore"):
             center = array.mean(axis=0)
         half = t_quantile(level, n) * _deviation(array) / np.sqrt(n) if n > 1 else none
         low, high = center - half, center + half
-    defined = np.isfinite(array).all(axis=0) & (n > 1)
+    defined = np.isfinite(array).all(axis=0) & (n >= (BOOTSTRAP_FROM if kind == "iqm" else FEWEST))
     return Summary(center, np.where(defined, low, np.nan), np.where(defined, high, np.nan))
 
 
@@ -79,11 +85,33 @@ def t_quantile(level: float, n: int) -> float:
     return float(stats.t.ppf((1 + level) / 2, n - 1))
 
 
-def interquartile_mean(array: Floats) -> Floats:
-    """The mean of the middle half over the first axis; values at its edges count in part."""
-    n = len(array)
+def check_level(level: float) -> None:
+    """Raises AnalysisError if it is not a confidence level."""
+    if not 0 < level < 1:
+        raise AnalysisError(f"level is {level}; it must lie between 0 and 1, as 0.95 does")
+
+
+def bootstrap_tail(sizes: Sequence[int], level: float) -> float:
+    """What to cut off at either end of the resampled statistics, for runs of one or more tasks resampled apart.
+
+    A percentile interval over few runs is too narrow, as a normal instead of a t-interval would be, and by the missing
+    factor n / (n - 1) of the variance; this is Hesterberg's expanded percentile interval (2015), which adds both.
+    """
+    from scipy import stats
+
+    freedom = sum(sizes) - len(sizes)
+    reach = float(stats.t.ppf((1 + level) / 2, freedom)) * np.sqrt(sum(sizes) / freedom)
+    return float(stats.norm.cdf(-reach))
+
+
+def interquartile_mean(array: ArrayLike, axis: int = 0) -> Floats:
+    """The mean of the middle half over an axis; values at its edges count in part, values outside it not at all."""
+    values = np.moveaxis(np.asarray(array, dtype=np.float64), axis, 0)
+    n = len(values)
     edges = np.clip(np.arange(n + 1, dtype=np.float64), n / 4, 3 * n / 4)
-    return np.asarray(np.average(np.sort(array, axis=0), axis=0, weights=edges[1:] - edges[:-1]))
+    weights = np.diff(edges)
+    middle = np.sort(values, axis=0)[weights > 0]
+    return np.asarray(np.average(middle, axis=0, weights=weights[weights > 0]))
 
 
 class Paired(NamedTuple):
@@ -98,7 +126,7 @@ class Paired(NamedTuple):
 
 
 def paired(values: ArrayLike, reference: ArrayLike, level: float = 0.95) -> Paired:
-    """``values - reference``, pair by pair. The t-test needs two pairs, Wilcoxon's signed-rank test six."""
+    """``values - reference``, pair by pair. The t-test needs three pairs, Wilcoxon's signed-rank test six."""
     first, second = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         difference = first - second
@@ -106,7 +134,7 @@ def paired(values: ArrayLike, reference: ArrayLike, level: float = 0.95) -> Pair
     if n == 0:
         return Paired(0, *[np.nan] * 5)
     mean, low, high = (float(part) for part in summary(difference, "mean", level))
-    if n < 2 or not np.isfinite(difference).all():
+    if n < FEWEST or not np.isfinite(difference).all():
         return Paired(n, mean, low, high, np.nan, np.nan)
     if np.ptp(difference) == 0:
         t_p = 1.0 if mean == 0 else 0.0

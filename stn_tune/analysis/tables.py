@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from stn_tune.analysis import comparison, render
 from stn_tune.analysis.curves import FLOAT_FORMAT
 from stn_tune.analysis.render import Section
-from stn_tune.analysis.results import Results, objective
-from stn_tune.analysis.stats import WILCOXON_FROM
+from stn_tune.analysis.results import Results, Source, objective
+from stn_tune.analysis.stats import BOOTSTRAP_FROM, FEWEST, WILCOXON_FROM
 
 
 @dataclass
 class Table:
-    """The comparison of methods, as frames and as text.
-
-    ``long`` has a row per label, split and metric; ``differences`` the paired differences to the reference over shared
-    seeds; ``times`` how long the reference takes to reach each label's final value (see
-    :func:`~stn_tune.analysis.comparison.times`); ``ranks`` the mean rank over the seeds that all labels share;
-    ``sections`` are the tables of the text, and ``frame`` is the first of them.
-    """
+    """The comparison of methods, as frames and as text."""
 
     long: pd.DataFrame
+    """A row per label, split and metric."""
     differences: pd.DataFrame
+    """The paired differences to the reference over shared seeds."""
     times: pd.DataFrame
+    """How long the reference takes to reach each label's final value."""
     ranks: pd.DataFrame
+    """The mean rank over the seeds that all labels share."""
+    regrets: pd.DataFrame
+    """The mean regret over the whole run."""
     sections: list[Section]
+    """The tables of the text; ``frame`` is the first of them."""
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -64,7 +67,7 @@ def as_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | None = None) -> s
 
 
 def table(
-    source: pd.DataFrame | Results,
+    source: Source,
     reference: str | None = None,
     level: float = 0.95,
     *,
@@ -77,69 +80,137 @@ def table(
     included, are taken from that row. An experiment that never had a finite value counts as infinitely bad.
 
     Args:
-        source: what :func:`~stn_tune.analysis.load` returned.
-        reference: the label that the others are compared with; by default the one that tunes online.
+        source: what :func:`~stn_tune.analysis.load` returned, or paths that it reads.
+        reference: the label that the others are compared with, or its title; by default the one that tunes online.
         level: of the t-intervals.
         metric: the metric that selects; by default the frame's.
         mode: "min" or "max"; by default the frame's.
     """
-    results = Results.of(source).compared
-    metric, mode = objective(results, metric, mode)
-    reference = results.reference(reference)
+    results = Results.of(source, metric, mode, reference).compared
+    metric, mode = objective(results)
+    reference = results.reference()
     columns = comparison.measured(results.frame, metric)
     ends = comparison.finals(results, metric, mode)
     long = comparison.long(ends, columns, level)
-    differences = comparison.differences(ends, columns, reference, level)
-    times = comparison.times(comparison.time_to_target(results, reference, metric, mode))
+    differences = comparison.differences(ends, columns, reference, level, mode)
+    times = comparison.times(comparison.time_to_target(results))
     ranks = comparison.ranks(ends, mode)
-    sections = [_main(results, ends, long, ranks, metric, level)]
+    regrets = comparison.regrets(results, metric, mode, level)
+    order = _by_result(long, mode)
+    sections = [_main(results, ends, long, ranks, order, metric, mode, level)]
+    if not results.frame["compared"].astype(bool).any():  # data for figures: no ranks, no winner
+        return Table(long, differences, times, ranks, regrets, [_unranked(sections[0])])
     if len(differences):
-        sections.append(_differences(results, differences, reference, mode, level))
+        sections.append(_differences(results, differences, order, reference, mode, level))
+    sections.append(_robust(results, long, differences, regrets, order, reference, metric, level))
     if len(times):
-        sections.append(_times(results, times, reference))
+        sections.append(_times(results, times, order, reference))
     if reference not in results.labels:
         note = f"No {results.title(reference)} to compare with: no differences and no times to target."
         sections[0] = sections[0]._replace(notes=[*sections[0].notes, note])
-    return Table(long, differences, times, ranks, sections)
+    return Table(long, differences, times, ranks, regrets, sections)
 
 
-def _section(name: str, columns: dict[str, list[str]], notes: list[str]) -> Section:
-    return Section(name, list(columns), list(zip(*columns.values(), strict=True)), notes)
+def _by_result(long: pd.DataFrame, mode: str) -> list[str]:
+    """The labels, best first: by the mean test value of the metric that selects, else by its validation value."""
+    main = long[long["metric"] == long["metric"].iloc[0]]
+    split = "test" if (main["split"] == "test").any() else "val"
+    values = main[main["split"] == split].sort_values("mean", ascending=mode == "min", kind="stable")
+    return [str(label) for label in values["label"]]
+
+
+def _ordered(frame: pd.DataFrame, order: list[str]) -> pd.DataFrame:
+    place = {label: k for k, label in enumerate(order)}
+    return frame.sort_values("label", key=lambda labels: labels.map(place), kind="stable", ignore_index=True)
+
+
+def _section(
+    name: str, columns: dict[str, list[str]], notes: list[str], bold: Collection[tuple[int, str]] = ()
+) -> Section:
+    """``bold`` holds rows and names of columns."""
+    places = {column: k for k, column in enumerate(columns)}
+    marks = frozenset((row, places[column]) for row, column in bold)
+    return Section(name, list(columns), list(zip(*columns.values(), strict=True)), notes, marks)
 
 
 def _main(
-    results: Results, ends: pd.DataFrame, long: pd.DataFrame, ranks: pd.DataFrame, metric: str, level: float
+    results: Results,
+    ends: pd.DataFrame,
+    long: pd.DataFrame,
+    ranks: pd.DataFrame,
+    order: list[str],
+    metric: str,
+    mode: str,
+    level: float,
 ) -> Section:
-    labels = results.labels
+    long = _ordered(long, order)
     first = long.drop_duplicates("label").set_index("label")
     rank = ranks.set_index("label")["rank"]
     columns = {
-        "method": [results.title(label) for label in labels],
-        "n": [str(first["n"][label]) for label in labels],
-        "trials": [f"{first['trials'][label]:.4g}" for label in labels],
-        "compute s": [render.seconds(first["compute_s"][label]) for label in labels],
+        "method": [results.title(label) for label in order],
+        "n": [str(first["n"][label]) for label in order],
+        "trials": [f"{first['trials'][label]:.4g}" for label in order],
+        "compute s": [render.seconds(first["compute_s"][label]) for label in order],
     }
+    main, bold = long["metric"].iloc[0], []
     for (split, name), part in long.groupby(["split", "metric"], sort=False):
-        columns[f"{split} {name}"] = with_intervals(part["mean"], part["low"], part["high"])
-    columns["rank"] = [render.number(rank[label], 2) for label in labels]
+        title = _title(str(split), str(name), metric)
+        columns[title] = with_intervals(part["mean"], part["low"], part["high"])
+        if name == main:
+            bold += [(row, title) for row in _best(results, part, mode)]
+    columns["rank"] = [render.number(rank[label], 2) for label in order]
     shared = int(ranks["n"].iloc[0])
+    by = "test" if (long["split"] == "test").any() else "validation"
     notes = [
-        f"Mean ± half of the {100 * level:g} % t-interval over n seeds; one seed has no interval. Trials and "
-        f"compute-seconds are per seed. All values are taken at the best {metric}; nothing else selects.",
-        f"Rank: by best {metric}, averaged over the {shared} seed{'' if shared == 1 else 's'} all methods share.",
+        f"Mean ± half of the {100 * level:g} % t-interval over n seeds, from n = {FEWEST} on. Sorted by {by} value. "
+        f"Trials and compute-seconds are per seed. All values are taken at the best {metric}; nothing else selects.",
     ]
-    for label in labels:
+    if shared:
+        seeds = f"{shared} seed{'' if shared == 1 else 's'}"
+        notes.append(f"Rank: by best {metric}, averaged over the {seeds} all methods share.")
+    else:
+        del columns["rank"]
+        notes.append("No seed is shared by all methods, so there are no ranks.")
+    if bold:
+        aside = any(results.method(label).builds_on is not None for label in order)
+        rest = ", apart from methods that build on another's results" if aside else ""
+        notes.append(f"Bold (in plain text: an asterisk): the best mean{rest}.")
+    for label in order:
         own = ends[ends["label"] == label]
         lost = int(own["own_s"].isna().sum())
         if lost:
             notes.append(f"{results.title(label)}: {lost} of {len(own)} seeds never had a finite {metric}.")
     published = None if results.record is None else results.record.published
-    if published is not None and published.values.keys() & set(labels):
+    if published is not None and published.values.keys() & set(order):
         for split in ("val", "test"):
-            cells = [published.values.get(label, {}).get(split, render.NONE) for label in labels]
+            cells = [published.values.get(label, {}).get(split, render.NONE) for label in order]
             columns[f"{published.source} {split} {published.metric}"] = cells
         notes += [published.note] if published.note else []
-    return _section("Final results", columns, notes)
+    return _section("Final results", columns, notes, bold)
+
+
+def _unranked(section: Section) -> Section:
+    """Without the last column, the best in bold, and what is said about them."""
+    keep = [k for k, name in enumerate(section.columns) if name != "rank"]
+    rows = [[row[k] for k in keep] for row in section.rows]
+    notes = [note for note in section.notes if not note.startswith(("Rank:", "Bold"))]
+    notes.append("These runs are data for figures; they are not compared.")
+    return Section(section.title, [section.columns[k] for k in keep], rows, notes)
+
+
+def _title(split: str, name: str, metric: str) -> str:
+    """A metric as a heading: "val loss", and just "acc" for a metric that names no split."""
+    return metric if split == "val" and name == metric else f"{split} {name}"
+
+
+def _best(results: Results, part: pd.DataFrame, mode: str) -> list[int]:
+    """The rows with the best mean, of methods that start from nothing; none where there is nothing to choose from."""
+    means = part["mean"].reset_index(drop=True)
+    alone = np.array([results.method(label).builds_on is None for label in part["label"]])
+    means = means[np.isfinite(means) & alone]
+    if len(means) < 2:
+        return []
+    return [int(row) for row in means.index[means == (means.min() if mode == "min" else means.max())]]
 
 
 def with_intervals(means: pd.Series, lows: pd.Series, highs: pd.Series) -> list[str]:
@@ -148,43 +219,109 @@ def with_intervals(means: pd.Series, lows: pd.Series, highs: pd.Series) -> list[
     return [render.with_interval(*values, places) for values in zip(means, lows, highs, strict=True)]
 
 
-def _differences(results: Results, differences: pd.DataFrame, reference: str, mode: str, level: float) -> Section:
+def _within(centers: pd.Series, lows: pd.Series, highs: pd.Series) -> list[str]:
+    """A column of ``center [low, high]``, all with the same decimals."""
+    places = render.decimals(centers, (highs - lows) / 2)
+    return [render.within(*values, places) for values in zip(centers, lows, highs, strict=True)]
+
+
+def _differences(
+    results: Results, differences: pd.DataFrame, order: list[str], reference: str, mode: str, level: float
+) -> Section:
+    main = differences["metric"] == differences["metric"].iloc[0]
+    others = not main.all()
+    differences = _ordered(differences[main], order)
     cells = [""] * len(differences)
     for _, part in differences.groupby(["split", "metric"], sort=False):
         for k, cell in zip(part.index, with_intervals(part["difference"], part["low"], part["high"]), strict=True):
             cells[k] = cell
+    metric = results.metric
     columns = {
         "method": [results.title(label) for label in differences["label"]],
-        "metric": [f"{split} {name}" for split, name in zip(differences["split"], differences["metric"], strict=True)],
+        "metric": [_title(*pair, metric) for pair in zip(differences["split"], differences["metric"], strict=True)],
         "n": [str(n) for n in differences["n"]],
         "difference": cells,
-        "p (paired t)": [render.probability(p) for p in differences["t_p"]],
+        "p": [render.probability(p) for p in differences["t_p"]],
+        "p (Holm)": [render.probability(p) for p in differences["holm_p"]],
         "p (Wilcoxon)": [render.probability(p) for p in differences["wilcoxon_p"]],
     }
+    if differences["wilcoxon_p"].isna().all():
+        del columns["p (Wilcoxon)"]
     name, sign = results.title(reference), "positive" if mode == "min" else "negative"
     note = (
-        f"Method minus {name}, paired by seed, ± half of the {100 * level:g} % t-interval. In the metric that selects, "
-        f"{sign} means that {name} is better. p: paired t-test, and Wilcoxon's signed-rank test from {WILCOXON_FROM} "
-        f"pairs on; not corrected for the number of comparisons."
+        f"Method minus {name}, paired by the n seeds both have, ± half of the {100 * level:g} % t-interval, from n = "
+        f"{FEWEST} on. In the metric that selects, {sign} means that {name} is better. p: paired t-test; p (Holm): "
+        "the same, corrected for the number of methods compared."
     )
-    return _section(f"Differences to {name}", columns, [note])
+    if "p (Wilcoxon)" in columns:
+        note += f" Wilcoxon's signed-rank test, from {WILCOXON_FROM} pairs on, is not corrected."
+    rest = ["Those of the other metrics: differences.csv."] if others else []
+    return _section(f"Differences to {name}", columns, [note, *rest])
 
 
-def _times(results: Results, times: pd.DataFrame, reference: str) -> Section:
+def _robust(
+    results: Results,
+    long: pd.DataFrame,
+    differences: pd.DataFrame,
+    regrets: pd.DataFrame,
+    order: list[str],
+    reference: str,
+    metric: str,
+    level: float,
+) -> Section:
+    """What does not hang on single seeds or on the end alone."""
+    main = long[long["metric"] == long["metric"].iloc[0]]
+    split = "test" if (main["split"] == "test").any() else "val"
+    own = _ordered(main[main["split"] == split], order)
+    title, name = _title(split, str(own["metric"].iloc[0]), metric), results.title(reference)
+    columns = {
+        "method": [results.title(label) for label in order],
+        "n": [str(n) for n in own["n"]],
+        f"{title}, IQM": _within(own["iqm"], own["iqm_low"], own["iqm_high"]),
+        f"{title}, median": _within(own["median"], own["median_low"], own["median_high"]),
+    }
+    notes = [
+        f"IQM: mean of the middle half of the seeds. Brackets: {100 * level:g} % bootstrap intervals, from n = "
+        f"{BOOTSTRAP_FROM} on."
+    ]
+    if len(differences):
+        better = differences[(differences["metric"] == own["metric"].iloc[0]) & (differences["split"] == split)]
+        by_label = better.set_index("label").reindex(order)
+        columns_of = (by_label[name] for name in comparison.BETTER)
+        cells = [render.within(center, low, high, 2) for center, low, high in zip(*columns_of, strict=True)]
+        columns[f"P(better than {name})"] = cells
+        notes.append(
+            f"P: the probability that a run has a better {title} than one of {name}, ties counting half, with "
+            f"Newcombe's score interval, from n = {FEWEST} on."
+        )
+    if len(regrets) and regrets["regret"].notna().any():
+        areas = regrets.set_index("label").reindex(order)
+        columns["mean regret"] = with_intervals(areas["regret"], areas["low"], areas["high"])
+        notes.append(
+            f"Mean regret: distance of the best {metric} so far to the best that any method found, averaged over "
+            "compute-seconds from when all methods had a value until the longest ended."
+        )
+    return _section("Robust and anytime results", columns, notes)
+
+
+def _times(results: Results, times: pd.DataFrame, order: list[str], reference: str) -> Section:
     name = results.title(reference)
+    times = _ordered(times, order)
     quartiles = zip(times["speedup_low"], times["speedup_high"], strict=True)
+    taken = zip(times["reference_s"], times["watched_s"], strict=True)
     columns = {
         "method": [results.title(label) for label in times["label"]],
         "n": [str(n) for n in times["n"]],
         "method's time (s)": [render.seconds(s) for s in times["own_s"]],
-        f"{name}'s time (s)": [render.seconds(s) for s in times["reference_s"]],
+        f"{name}'s time (s)": [render.at_least(s, watched) for s, watched in taken],
         "reached": [f"{reached} of {n}" for reached, n in zip(times["reached"], times["n"], strict=True)],
         "speed-up": [render.factor(s) for s in times["speedup"]],
-        "quartiles": [render.NONE if low != low else f"{low:.3g} to {high:.3g}" for low, high in quartiles],
+        "quartiles": [_quartiles(low, high) for low, high in quartiles],
     }
     notes = [
         f"Compute-seconds for {name} to reach the method's final value, and for the method itself, on the same seed; "
-        f"medians over n seeds. A value that {name} does not reach counts as infinitely late: a speed-up of 0."
+        f"medians over n seeds. Where {name} ended before it reached the value, its time is censored (Kaplan-Meier); "
+        f'">" is how long it ran at most, where more than half of the seeds did not reach it.'
     ]
     building = [results.title(label) for label in times["label"] if results.method(label).builds_on is not None]
     if building:
@@ -193,3 +330,10 @@ def _times(results: Results, times: pd.DataFrame, reference: str) -> Section:
             "so the report's curves leave them out."
         )
     return _section("Time to each method's final value", columns, notes)
+
+
+def _quartiles(low: float, high: float) -> str:
+    """``2.7 to 6.84``; where seeds are censored the lower end may be unknown: ``up to 6.84``."""
+    if high != high:
+        return render.NONE
+    return f"{low:.3g} to {high:.3g}" if low == low else f"up to {high:.3g}"

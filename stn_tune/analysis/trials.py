@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stn_tune.nested import flatten
-from stn_tune.record import RESERVED
+from stn_tune.record import REPEAT, RESERVED
 
 Row = dict[str, Any]
 Columns = dict[str, NDArray[Any]]
@@ -120,29 +120,49 @@ class Trial:
         The last row of an iteration that was reported again after a restore is kept. A trial that PBT made continue
         from another's checkpoint has other values there: both rows are kept.
         """
-        names = dict.fromkeys(chain.from_iterable(rows))
+        reported = _columns(rows)
         if online is None:
-            online = tuned_online(rows[0].get("config") if rows else None, names)
-        last: dict[Any, int] = {row.get("training_iteration", -k): k for k, row in enumerate(rows)}
-        if len(last) < len(rows):
-            last = {(row.get("training_iteration", -k), _values(row, online)): k for k, row in enumerate(rows)}
-        kept = [rows[k] for k in sorted(last.values())] if len(last) < len(rows) else rows
-        configs = [row["config"] if isinstance(row.get("config"), dict) else config or {} for row in kept]
+            online = tuned_online(rows[0].get("config") if rows else None, reported)
+        kept = _last_reports(rows, reported, online)
+        repeated = len(kept) < len(rows)
+        if repeated:
+            reported = _columns(kept)
+        configs = [found if isinstance(found, dict) else config or {} for found in reported.get("config", ())]
+        configs = configs or [config or {}] * len(kept)
         columns: Columns = {}
-        for name in names:
+        for name, values in reported.items():
             if name not in HOUSEKEEPING:
-                columns |= _flattened(name, [row.get(name) for row in kept])
+                columns |= _flattened(name, values)
         columns |= {name: values for name, values in _config_columns(configs).items() if name not in columns}
         columns.setdefault("training_iteration", np.arange(1, len(kept) + 1))
-        clocks = frozenset(str(row["clock"]) for row in kept if row.get("clock")) if "clock" in names else frozenset()
+        clocks = frozenset(str(clock) for clock in reported.get("clock", ()) if clock)
         first = configs[0] if configs else config or {}
-        return cls(number, id, status, columns, len(kept), first, online, clocks, repeated=len(kept) < len(rows))
+        return cls(number, id, status, columns, len(kept), first, online, clocks, repeated=repeated)
 
     @property
     def seed(self) -> int | None:
         """The seed in its config."""
         seed = self.config.get("seed", _reserved(self.config).get("seed"))
-        return int(seed) if isinstance(seed, (int, float)) else None
+        return int(seed) + int(self.config.get(REPEAT, 0)) if isinstance(seed, (int, float)) else None
+
+
+def _columns(rows: list[Row]) -> dict[str, list[Any]]:
+    """Name -> the value of each row, None where a row lacks it. Most logs have the same names in every row."""
+    names = tuple(rows[0]) if rows else ()
+    if all(tuple(row) == names for row in rows):
+        return dict(zip(names, map(list, zip(*(row.values() for row in rows), strict=True)), strict=True))
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
+
+
+def _last_reports(rows: list[Row], reported: Mapping[str, list[Any]], online: tuple[str, ...]) -> list[Row]:
+    """The rows without iterations that were reported again."""
+    iterations = reported.get("training_iteration")
+    if iterations is None or (None not in iterations and len(set(iterations)) == len(rows)):
+        return rows
+    last: dict[Any, int] = {row.get("training_iteration", -k): k for k, row in enumerate(rows)}
+    if len(last) < len(rows):
+        last = {(row.get("training_iteration", -k), _values(row, online)): k for k, row in enumerate(rows)}
+    return [rows[k] for k in sorted(last.values())] if len(last) < len(rows) else rows
 
 
 def tuned_online(config: Any, reported: Iterable[str]) -> tuple[str, ...]:
@@ -181,7 +201,7 @@ def _config_columns(configs: list[Mapping[str, Any]]) -> Columns:
     """``hp/<name>`` of every number in the config, which PBT may change while the trial runs."""
     if not configs:
         return {}
-    if all(config == configs[0] for config in configs):
+    if configs.count(configs[0]) == len(configs):
         return {name: np.full(len(configs), value) for name, value in _numbers(configs[0]).items()}
     each = [_numbers(config) for config in configs]
     names = dict.fromkeys(name for numbers in each for name in numbers)
@@ -191,7 +211,7 @@ def _config_columns(configs: list[Mapping[str, Any]]) -> Columns:
 def _numbers(config: Mapping[str, Any]) -> dict[str, float]:
     return {
         f"hp/{name}": v
-        for name, v in flatten({k: v for k, v in config.items() if k != RESERVED}).items()
+        for name, v in flatten({k: v for k, v in config.items() if k not in (RESERVED, REPEAT)}).items()
         if isinstance(v, (int, float)) and name != "seed"
     }
 

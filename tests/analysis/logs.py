@@ -214,3 +214,43 @@ def write_state(experiment: Path, statuses: Mapping[str, str]) -> Path:
     path = experiment / "experiment_state-2023-11-14_22-13-20.json"
     path.write_text(json.dumps({"trial_data": trials, "runner_data": {}, "stats": {}}))
     return path
+
+
+def write_tuner(experiment: Path, **config: Any) -> Path:
+    """Tune's own ``tuner.pkl``, pickled as Tune does; ``config`` are the arguments of ``TuneConfig``."""
+    from ray import cloudpickle
+    from ray.tune import TuneConfig
+
+    path = experiment / "tuner.pkl"
+    path.write_bytes(cloudpickle.dumps({"_tune_config": TuneConfig(**config), "_is_restored": False}))
+    return path
+
+
+def write_many(folder: Path, trials: int = 10_000, rows: int = 100) -> None:
+    """One large Tune experiment, for measurements: ``python -m tests.analysis.logs FOLDER`` writes 10,000 trials."""
+    for k in range(trials):
+        rate = (k * 37 % 1000 + 1) / 1000
+        metrics = [{"acc": 1 - rate / i, "val_loss": rate / i, "checkpoint_dir_name": None} for i in range(1, rows + 1)]
+        config = {"lr": rate, "momentum": 0.9, "layers": 3, "optimizer": "sgd"}
+        write_trial(folder / "many", f"{k:05d}", tune_rows(f"{k:05d}", metrics, config=config, began=1_700_000_000 + k))
+
+
+def measure(folder: Path) -> None:
+    """Loads a folder, and prints what that took."""
+    import resource
+    import time
+
+    from stn_tune.analysis import load
+
+    began = time.process_time()
+    frame = load(folder, metric="acc", mode="max")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{len(frame)} rows: {time.process_time() - began:.1f} s of CPU, at most {memory:.2f} GB")
+
+
+if __name__ == "__main__":
+    import sys
+
+    if not Path(sys.argv[1]).exists():
+        write_many(Path(sys.argv[1]))
+    measure(Path(sys.argv[1]))

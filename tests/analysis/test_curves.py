@@ -167,7 +167,7 @@ def test_questions_without_an_answer(tmp_path):
         curves(frame, x="time")
     with pytest.raises(AnalysisError, match="kind is 'max'; it must be one of mean, median, iqm"):
         curves(frame, kind="max")
-    with pytest.raises(AnalysisError, match="no row has a val_accuracy; known: val_loss, best_val_loss, test_loss"):
+    with pytest.raises(AnalysisError, match="no row has a number for 'val_accuracy'; columns with numbers: val_loss"):
         curves(frame, metric="val_accuracy")
     with pytest.raises(AnalysisError, match="level is 95; it must lie between 0 and 1"):
         curves(frame, level=95)
@@ -203,8 +203,8 @@ def test_paired_differences():
     assert result.t_p == pytest.approx(1 - math.sqrt(12 / 14)), "in closed form, with two degrees of freedom"
     assert math.isnan(result.wilcoxon_p)
     assert paired([1, 2, 3, 4, 5, 6], [0] * 6).wilcoxon_p == pytest.approx(2 / 2**6)
-    assert paired([1, 2], [1, 2])[:5] == (2, 0, 0, 0, 1)
-    assert paired([3, 4], [1, 2])[:5] == (2, 2, 2, 2, 0)
+    assert paired([1, 2, 3], [1, 2, 3])[:5] == (3, 0, 0, 0, 1)
+    assert paired([3, 4, 5], [1, 2, 3])[:5] == (3, 2, 2, 2, 0)
     assert paired([0.1] * 6, [0.1] * 6).wilcoxon_p == 1
 
 
@@ -212,7 +212,7 @@ def test_what_is_not_defined_is_nan():
     assert np.isnan(paired([], [])[1:]).all()
     assert paired([2], [1]).mean == 1
     assert np.isnan(paired([2], [1])[2:]).all()
-    lost = paired([math.inf, 1], [1, 1])
+    lost = paired([math.inf, 1, 1], [1, 1, 1])
     assert lost.mean == math.inf
     assert np.isnan(lost[2:]).all()
     assert np.isnan(paired([math.inf, 1], [math.inf, 1])[1:]).all()

@@ -158,7 +158,11 @@ def test_any_tune_experiment_is_read(tmp_path):
     assert frame["hp/model/width"].tolist() == [8] * 3
     assert not {"hp/name", "hp/seed", "config", "pid", "date"} & set(frame.columns)
     assert load(tmp_path, metric="eval/acc/top1", mode="max")["best_eval/acc/top1"].tolist() == [0.5, 0.75, 0.75]
-    assert problems(load(tmp_path)) == ["no row reports val_loss"]
+    assert problems(load(tmp_path)) == [], "nobody has said what the metric is"
+    with pytest.raises(
+        AnalysisError, match="no log names the metric: give it; columns with numbers: loss, eval/acc/top1"
+    ):
+        table(load(tmp_path))
 
 
 def test_values_follow_a_config_that_changes_on_the_way(tmp_path):
@@ -265,7 +269,7 @@ def test_an_archive_that_is_not_a_run(tmp_path):
         "stn-1.jsonl.gz: not read, its first line: version is 9; this release reads 2",
         'stn-2.jsonl.gz: not read, its first line: seed is "two"; it must be int',
         "stn-3.jsonl.gz: not read, its first line: unknown field 'note'; known: method, seed, variant, compared, "
-        "online, tuned, overrides, trials, machine, versions",
+        "online, tuned, overrides, trials, machine, versions, searches, startup_s, ended_trials",
     ]
 
 
@@ -504,10 +508,10 @@ def test_columns_of_unlike_trials(tmp_path):
 def test_what_a_trial_reports_does_not_stand_in_for_what_the_frame_knows(tmp_path):
     clashing = {"experiment": "e", "method": "m", "seed": 9, "status": "s", "val_loss": 1.0, "cost": 2.0, "x": 3.0}
     logs.write_trial(tmp_path / "mine", "t", logs.tune_rows("t", [clashing]))
-    frame = load(tmp_path, metric="x")
+    frame = load(tmp_path, metric="x", mode="min")
     assert frame[["experiment", "method", "status"]].iloc[0].tolist() == ["mine-0", "mine", "TERMINATED"]
     assert frame["seed"].tolist() == [0]
-    assert incumbent(frame, metric="cost")["value"].tolist() == [2.0]
+    assert incumbent(frame, metric="cost", mode="min")["value"].tolist() == [2.0]
     assert table(frame).long["mean"].tolist() == [3.0, 1.0]
 
 

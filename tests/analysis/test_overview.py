@@ -45,18 +45,29 @@ def made(folders) -> Overview:
 
 def test_one_row_per_method_with_values_of_the_selected_row_and_times_of_the_reference(folders):
     section = made(folders).section
-    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
-    assert rows["random search"]["Penn Treebank: val loss"].startswith("2.05 ±")
-    assert rows["random search"]["Penn Treebank: test loss"].startswith("2.55 ±")
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.marked("**{}**")}
+    assert rows["random search"]["Penn Treebank: val loss"] == "2.050", "two seeds have no interval"
+    assert rows["random search"]["Penn Treebank: test loss"] == "2.550"
     assert rows["random search"]["Penn Treebank: time to target (s), STN / method"] == "20.0 / 30.0"
-    assert rows["random search"]["CIFAR-10: time to target (s), STN / method"] == "never / 20.0 (0 of 2)"
-    assert rows["STN"]["Penn Treebank: val loss"].startswith("**1.05 ±")
-    assert rows["random search"]["CIFAR-10: val loss"].startswith("**1.25 ±")
+    assert rows["random search"]["CIFAR-10: time to target (s), STN / method"] == "> 30.0 / 20.0 (0 of 2)"
+    assert rows["STN"]["Penn Treebank: val loss"] == "**1.050**"
+    assert rows["random search"]["CIFAR-10: val loss"] == "**1.250**"
     assert [row["seeds"] for row in rows.values()] == ["2", "2", "1"]
     assert section.notes[1] == (
         "Preset small, 600 compute-seconds per method and seed, 1 CPU per trial, abacus with 2 cores, no GPU, "
         "torch 2.13.0, ray 2.60.0"
     )
+
+
+def test_a_summary_has_claims_test_values_and_those_that_start_from_nothing(folders):
+    found = made(folders)
+    assert found.claims == [
+        "STN has the lowest test loss on Penn Treebank: 1.550 (n = 2), too few seeds for a test.",
+        "random search has the lowest test loss on CIFAR-10: 1.750 (n = 2), too few seeds for a test.",
+    ]
+    assert found.short.columns == [c for c in found.section.columns if ": val " not in c]
+    assert [row[0] for row in found.short.rows] == ["STN", "random search"]
+    assert found.short.marked("**{}**")[1][4] == "**1.750**"
 
 
 def test_a_run_made_on_several_machines_names_each_once(folders):
@@ -76,7 +87,7 @@ def test_a_run_made_on_several_machines_names_each_once(folders):
 def test_what_builds_on_another_method_is_neither_drawn_nor_best(folders):
     found = made(folders)
     final = next(row for row in found.section.rows if row[0].startswith("final"))
-    assert final[2] == "0.50"
+    assert final[2] == "0.500"
     for ax in found.figure.axes:
         assert {line.get_label() for line in ax.lines} == {"STN", "random search"}
 
@@ -95,11 +106,11 @@ def test_fewer_seeds_are_counted_for_each_task_and_never_best(folders, capsys):
     add(folders[1], "bayes", 0, logs.rows([0.1]), logs.CIFAR10)
     add(folders[1], "bayes", 1, logs.rows([0.1]), logs.CIFAR10)
     section = made(folders).section
-    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.rows}
+    rows = {row[0]: dict(zip(section.columns, row, strict=True)) for row in section.marked("**{}**")}
     assert rows["Bayesian optimisation"]["seeds"] == "1, 2"
-    assert rows["Bayesian optimisation"]["Penn Treebank: val loss"] == "0.10"
+    assert rows["Bayesian optimisation"]["Penn Treebank: val loss"] == "0.100"
     assert rows["Bayesian optimisation"]["CIFAR-10: val loss"].startswith("**0.10")
-    assert rows["STN"]["Penn Treebank: val loss"].startswith("**1.05 ±")
+    assert rows["STN"]["Penn Treebank: val loss"] == "**1.050**"
 
 
 def test_the_command_names_what_is_missing(folders, tmp_path, capsys):
@@ -111,7 +122,7 @@ def test_the_command_names_what_is_missing(folders, tmp_path, capsys):
 def test_the_files_are_the_same_whenever_the_logs_are(folders, tmp_path):
     first = {path.name: path.read_bytes() for path in made(folders).write(tmp_path / "one")}
     second = {path.name: path.read_bytes() for path in made(folders).write(tmp_path / "two")}
-    assert sorted(first) == ["overview.md", "overview.png", "overview.svg"]
+    assert sorted(first) == ["overview.md", "overview.png", "overview.svg", "summary.md"]
     assert first == second
 
 
@@ -121,8 +132,8 @@ def test_bad_input(folders, tmp_path):
     with pytest.raises(AnalysisError, match="a second folder of Penn Treebank; an overview has one for each task"):
         load_tasks([folders[0], folders[0]])
     logs.write_run(tmp_path / "c", "random", 0, logs.rows([1.0]))
-    with pytest.raises(AnalysisError, match="mine: no stn to compare with; known: random"):
+    with pytest.raises(AnalysisError, match="unknown reference 'stn'; known: random"):
         overview({"mine": load(tmp_path / "c")}, reference="stn")
     (tmp_path / "file").touch()
-    with pytest.raises(AnalysisError, match="cannot write the overview"):
+    with pytest.raises(AnalysisError, match="file is a file; the overview needs a folder"):
         made(folders).write(tmp_path / "file")

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stn_tune.analysis import load, table
-from stn_tune.analysis.comparison import finals, time_to_target
+from stn_tune.analysis import AnalysisError, load, table
+from stn_tune.analysis.comparison import finals, ranks_over_time, time_to_target
 from stn_tune.record import Published
 from tests.analysis import logs
 
-T2 = 12.706204736174694
-"""The 97.5 % quantile of Student's t with one degree of freedom."""
+T3 = 4.302652729911275
+"""The 97.5 % quantile of Student's t with two degrees of freedom."""
 PUBLISHED = Published(
     "paper (full size)",
     "perplexity",
@@ -37,14 +37,16 @@ def row(frame: pd.DataFrame, **keys) -> pd.Series:
 
 @pytest.fixture
 def frame(tmp_path):
-    """STN finds 1 (in seed 1: 2) after 30 s; grid search finds 2.5 after 40 s (in seed 1: 2 after 30 s)."""
+    """After 30 s STN has found 1, 2 and 3; grid search has found 2.5 after 40 s, 2 after 30 s and 3 after 40 s."""
     return frame_of(
         tmp_path,
         {
             ("stn", 0): logs.rows([3.0, 2.0, 1.0]),
             ("stn", 1): logs.rows([4.0, 3.0, 2.0]),
+            ("stn", 2): logs.rows([5.0, 4.0, 3.0]),
             ("grid", 0): [*logs.rows([5.0, 4.0]), *logs.rows([3.0, 2.5], trial=1, start=20)],
             ("grid", 1): [*logs.rows([5.0, 4.0]), *logs.rows([2.0, 2.0], trial=1, start=20)],
+            ("grid", 2): [*logs.rows([5.0, 4.0]), *logs.rows([3.5, 3.0], trial=1, start=20)],
         },
     )
 
@@ -65,53 +67,110 @@ def test_finals_are_those_of_the_validation_selected_row(tmp_path):
 
 def test_means_and_intervals(frame):
     long = table(frame).long
-    assert long.columns.tolist() == ["label", "split", "metric", "mean", "low", "high", "n", "trials", "compute_s"]
+    columns = ["label", "split", "metric", "mean", "low", "high", "n", "trials", "compute_s"]
+    assert long.columns.tolist()[:9] == columns
     stn = row(long, label="stn", split="val")
-    half = T2 * 0.5
-    assert stn[["mean", "low", "high"]].tolist() == pytest.approx([1.5, 1.5 - half, 1.5 + half])
-    assert stn[["n", "trials", "compute_s"]].tolist() == [2, 1, 30]
+    half = T3 / math.sqrt(3)
+    assert stn[["mean", "low", "high"]].tolist() == pytest.approx([2, 2 - half, 2 + half])
+    assert stn[["n", "trials", "compute_s"]].tolist() == [3, 1, 30]
+    assert stn[["iqm", "median"]].tolist() == [2, 2]
+    assert math.isnan(stn["median_low"]), "three seeds are too few for a bootstrap"
     grid = row(long, label="grid", split="test")
-    assert grid[["mean", "low", "high"]].tolist() == pytest.approx([2.75, 2.75 - half / 2, 2.75 + half / 2])
-    assert grid[["n", "trials", "compute_s"]].tolist() == [2, 2, 40]
+    assert grid[["mean", "low", "high"]].tolist() == pytest.approx([3, 3 - half / 2, 3 + half / 2])
+    assert grid[["n", "trials", "compute_s"]].tolist() == [3, 2, 40]
 
 
 def test_paired_differences_to_the_reference(frame):
-    """Grid minus STN: 2.5 - 1 and 2 - 2, so 0.75 on average, with a standard error of 0.75."""
+    """Grid minus STN: 2.5 - 1, 2 - 2 and 3 - 3, so 0.5 on average, with a standard error of 0.5."""
     result = row(table(frame).differences, label="grid", split="val")
-    assert result["n"] == 2
-    assert result[["difference", "low", "high"]].tolist() == pytest.approx([0.75, 0.75 - T2 * 0.75, 0.75 + T2 * 0.75])
-    assert result["t_p"] == pytest.approx(0.5), "t = 1 with one degree of freedom"
+    assert result["n"] == 3
+    assert result[["difference", "low", "high"]].tolist() == pytest.approx([0.5, 0.5 - T3 * 0.5, 0.5 + T3 * 0.5])
+    assert result["t_p"] == pytest.approx(1 - 1 / math.sqrt(3)), "t = 1 with two degrees of freedom, in closed form"
+    assert result["holm_p"] == result["t_p"], "one comparison"
     assert math.isnan(result["wilcoxon_p"])
+    assert result["better"] == pytest.approx((0 + 1 + 1 + 0.5 + 0.5) / 9), "of 9 pairs of runs 2 are better, 2 tie"
     other = row(table(frame, reference="grid").differences, label="stn", split="val")
-    assert other["difference"] == -0.75
+    assert other["difference"] == -0.5
+    assert other["better"] == pytest.approx(1 - result["better"])
+
+
+def test_p_values_are_corrected_for_the_number_of_methods(tmp_path):
+    noise = [0.0, 0.1, 0.3]
+    runs = {("stn", k): logs.rows([1.0 + noise[k]]) for k in range(3)}
+    runs |= {("grid", k): logs.rows([1.5 + noise[k] + 0.01 * k]) for k in range(3)}
+    runs |= {("random", k): logs.rows([1.1 + noise[-k]]) for k in range(3)}
+    result = table(frame_of(tmp_path, runs))
+    grid, random = (row(result.differences, label=label, split="val") for label in ("grid", "random"))
+    assert grid["t_p"] < random["t_p"]
+    assert grid["holm_p"] == pytest.approx(2 * grid["t_p"])
+    assert random["holm_p"] == random["t_p"]
+    assert "p (Holm)" in result.sections[1].columns
 
 
 def test_time_to_each_methods_final_value(frame):
-    """Grid ends at 2.5 after 40 s and at 2 after 30 s; STN is there after 20 s (at 2) and after 30 s (at 2)."""
+    """Grid ends at 2.5 after 40 s, 2 after 30 s and 3 after 40 s; STN is there after 20, 30 and 30 s."""
     targets = time_to_target(frame)
-    assert targets["target"].tolist() == [2.5, 2.0]
-    assert targets["own_s"].tolist() == [40, 30]
-    assert targets["reference_s"].tolist() == [20, 30]
-    assert targets["speedup"].tolist() == [2, 1]
+    assert targets["target"].tolist() == [2.5, 2.0, 3.0]
+    assert targets["own_s"].tolist() == [40, 30, 40]
+    assert targets["reference_s"].tolist() == [20, 30, 30]
+    assert targets["speedup"].tolist() == pytest.approx([2, 1, 4 / 3])
     times = row(table(frame).times, label="grid")
-    assert times[["n", "reached", "own_s", "reference_s", "speedup"]].tolist() == [2, 2, 35, 25, 1.5]
-    assert times[["speedup_low", "speedup_high"]].tolist() == [1.25, 1.75]
+    assert times[["n", "reached", "own_s", "reference_s", "speedup"]].tolist() == pytest.approx([3, 3, 40, 30, 4 / 3])
+    assert times[["speedup_low", "speedup_high"]].tolist() == [1, 2]
 
 
-def test_a_value_that_is_not_reached_is_said_and_counted(frame):
+def test_a_value_that_is_not_reached_is_censored(frame):
+    """Grid reaches STN's 2 after 30 s and its 3 after 40 s; when it ended, after 40 s, it had not reached 1."""
     result = table(frame, reference="grid")
     times = row(result.times, label="stn")
-    assert times[["n", "reached", "own_s"]].tolist() == [2, 1, 30]
-    assert times["reference_s"] == math.inf
-    assert math.isnan(times["speedup"]), "the median seed does not reach it"
-    line = next(line for line in str(result).splitlines() if "1 of 2" in line)
-    assert "not reached" in line
+    assert times[["n", "reached", "own_s", "reference_s", "watched_s"]].tolist() == [3, 2, 30, 40, 40]
+    assert times["speedup"] == pytest.approx(30 / 40)
+
+
+def test_a_median_time_that_is_not_reached_is_a_bound(tmp_path):
+    runs = {("stn", k): logs.rows([2.0, 1.0]) for k in range(3)}
+    runs |= {("grid", k): logs.rows([3.0, 3.0, 1.0 if k == 0 else 3.0]) for k in range(3)}
+    result = table(frame_of(tmp_path, runs), reference="grid")
+    times = row(result.times, label="stn")
+    assert (times["reference_s"], times["watched_s"], times["reached"]) == (math.inf, 30, 1)
+    assert math.isnan(times["speedup"])
+    line = next(line for line in str(result).splitlines() if "1 of 3" in line)
+    assert "> 30.0" in line
 
 
 def test_ranks_share_ties(frame):
     ranks = table(frame).ranks
-    assert ranks["rank"].tolist() == [1.25, 1.75], "first and a shared first; second and a shared first"
-    assert ranks["n"].tolist() == [2, 2]
+    assert ranks["rank"].tolist() == pytest.approx([4 / 3, 5 / 3]), "first and two shared firsts; second and the same"
+    assert ranks["n"].tolist() == [3, 3]
+
+
+def test_ranks_over_time(frame):
+    found = ranks_over_time(frame, points=4)
+    assert found.columns.tolist() == ["label", "x", "rank", "low", "high", "n"]
+    stn = found[found["label"] == "stn"]
+    assert stn["x"].tolist() == [10, 20, 30, 40]
+    assert stn["rank"].tolist() == pytest.approx([3.5 / 3, 3.5 / 3, 3.5 / 3, 4 / 3])
+
+
+def test_the_mean_regret(frame):
+    """The best is 1. From 10 s to 40 s STN has regrets of 2, 1, 0; 3, 2, 1; 4, 3, 2, ten seconds each."""
+    regrets = table(frame).regrets
+    stn = row(regrets, label="stn")
+    assert stn[["n", "regret"]].tolist() == [3, 2]
+    assert stn["low"] == pytest.approx(2 - T3 / math.sqrt(3))
+
+
+def test_methods_are_sorted_by_test_value_and_the_best_is_bold(tmp_path):
+    runs = {("stn", 0): logs.rows([2.0]), ("grid", 0): logs.rows([1.0]), ("replay", 0): logs.rows([0.5])}
+    runs["grid", 0][0]["test_loss"] = 9.0
+    result = table(frame_of(tmp_path, runs))
+    assert result.frame["method"].tolist() == ["STN schedule replayed", "STN", "grid search"]
+    assert "| **1.000** | 9.000 |" in result.to_markdown(), "what builds on others is not in the running"
+    assert "| 2.000 | **2.500** |" in result.to_markdown()
+    assert r"\textbf{1.000}" in result.to_latex()
+    assert "<b>1.000</b>" in result._repr_html_()
+    assert "*1.000" in str(result)
+    assert "apart from methods that build on another's results" in " ".join(str(result).split())
 
 
 def test_larger_is_better_where_the_mode_is_max(tmp_path):
@@ -131,8 +190,10 @@ def test_larger_is_better_where_the_mode_is_max(tmp_path):
     assert "negative means that stn is better" in " ".join(str(result).split())
 
 
-def test_one_seed_has_no_interval(tmp_path):
-    result = table(frame_of(tmp_path, {("stn", 0): logs.rows([1.0]), ("grid", 0): logs.rows([2.0])}))
+@pytest.mark.parametrize("n", [1, 2])
+def test_fewer_than_three_seeds_have_no_interval(tmp_path, n):
+    runs = {(label, k): logs.rows([x + k]) for label, x in {"stn": 1.0, "grid": 2.0}.items() for k in range(n)}
+    result = table(frame_of(tmp_path, runs))
     assert np.isnan(result.long[["low", "high"]]).all(axis=None)
     assert np.isnan(result.differences[["low", "high", "t_p", "wilcoxon_p"]]).all(axis=None)
     assert row(result.differences, split="val")["difference"] == 1
@@ -181,12 +242,19 @@ def test_a_seed_that_only_diverged_is_infinitely_bad(tmp_path):
 
 
 def test_no_reference_no_comparison(tmp_path):
-    frame = frame_of(tmp_path, {("grid", 0): logs.rows([1.0]), ("random", 0): logs.rows([2.0])})
-    result = table(frame, reference="stn")
+    frame = frame_of(tmp_path, {("stn", 0, ("k", 1)): logs.rows([1.0]), ("stn", 0, ("k", 2)): logs.rows([2.0])})
+    result = table(frame)
     assert len(result.differences) == 0
     assert len(result.times) == 0
-    assert "No stn to compare with: no differences and no times to target." in str(result)
+    text = " ".join(str(result).split())
+    assert "No STN to compare with: no differences and no times to target." in text
     assert list(result.differences.columns[:3]) == ["label", "split", "metric"]
+
+
+def test_a_reference_by_label_or_title(frame):
+    assert table(frame, reference="grid search").differences["label"].unique().tolist() == ["stn"]
+    with pytest.raises(AnalysisError, match=r"unknown reference 'grd'; known: stn, grid; did you mean 'grid'\?"):
+        table(frame, reference="grd")
 
 
 def cells(line: str) -> list[str]:
@@ -197,8 +265,9 @@ def test_text_for_the_terminal(frame):
     text = str(table(frame))
     lines = text.splitlines()
     assert lines[0] == "Final results"
-    assert cells(lines[1]) == ["method", "n", "trials", "compute s", "val loss", "test loss", "rank"]
-    assert cells(lines[3]) == ["STN", "2", "1", "30.0", "1.5 ± 6.4", "2.0 ± 6.4", "1.25"]
+    assert cells(lines[1]) == ["compute"], "a heading wider than its column is wrapped"
+    assert cells(lines[2]) == ["method", "n", "trials", "s", "val loss", "test loss", "rank"]
+    assert cells(lines[4]) == ["STN", "3", "1", "30.0", "*2.0 ± 2.5", "*2.5 ± 2.5", "1.33"]
     assert "95 % t-interval" in text
 
 
@@ -208,11 +277,11 @@ def test_text_is_never_wider_than_a_terminal(frame):
     frame.attrs["record"] = replace(frame.attrs["record"], published=PUBLISHED)
     text = str(table(frame))
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
     assert not any(line.endswith(" ") for line in lines)
     second = next(k for k in range(2, len(lines)) if lines[k].startswith("method"))
     assert cells(lines[second + 2])[0] == "STN", "columns that do not fit follow, with the methods' names again"
-    assert "paper (full size) test perplexity" in text
+    assert "70.30" in text
 
 
 def test_markdown(frame):
@@ -222,16 +291,16 @@ def test_markdown(frame):
         "",
         "| method | n | trials | compute s | val loss | test loss | rank |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| STN | 2 | 1 | 30.0 | 1.5 ± 6.4 | 2.0 ± 6.4 | 1.25 |",
+        "| STN | 3 | 1 | 30.0 | **2.0 ± 2.5** | **2.5 ± 2.5** | 1.33 |",
     ]
 
 
 def test_latex(tmp_path):
-    frame = frame_of(tmp_path, {("a_b & c%", seed): logs.rows([1.0 + seed]) for seed in (0, 1)})
+    frame = frame_of(tmp_path, {("a_b & c%", seed): logs.rows([1.0 + seed]) for seed in (0, 1, 2)})
     text = table(frame).to_latex()
-    assert r"a\_b \& c\% & 2 & 1 & 10.0 & 1.5 $\pm$ 6.4 & 2.0 $\pm$ 6.4 & 1.00 \\" in text
+    assert r"a\_b \& c\% & 3 & 1 & 10.0 & 2.0 $\pm$ 2.5 & 2.5 $\pm$ 2.5 & 1.00 \\" in text
     for part in (r"\begin{tabular}{lrrrrrr}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
-        assert text.count(part) == 1
+        assert text.count(part) >= 1
 
 
 def test_html_is_escaped(tmp_path):
@@ -249,8 +318,8 @@ def test_csv_is_the_same_every_time(tmp_path):
     first.to_csv(tmp_path / "table.csv")
     assert (tmp_path / "table.csv").read_text() == first.to_csv()
     lines = first.to_csv().splitlines()
-    assert lines[0] == "label,split,metric,mean,low,high,n,trials,compute_s"
-    assert lines[1] == "stn,val,loss,0.14285714,0.14285714,0.14285714,3,1,20"
+    assert lines[0].startswith("label,split,metric,mean,low,high,n,trials,compute_s,iqm,")
+    assert lines[1].startswith("stn,val,loss,0.14285714,0.14285714,0.14285714,3,1,20,0.14285714,,,0.14285714,,")
 
 
 def test_published_values_stand_apart(frame):

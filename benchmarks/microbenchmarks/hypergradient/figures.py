@@ -11,20 +11,9 @@ import pandas as pd
 from benchmarks.microbenchmarks.hypergradient.agreement import CONCLUSIVE, agreement
 from benchmarks.microbenchmarks.hypergradient.checkpoints import Checkpoint
 from stn_tune.analysis.figures.seeds import parts
-from stn_tune.analysis.figures.style import (
-    GREY,
-    PALETTE,
-    STYLES,
-    LineEnd,
-    label_ends,
-    look,
-    new_figure,
-    note,
-    panels,
-    save,
-    styled,
-)
+from stn_tune.analysis.figures.style import note, save, styled
 from stn_tune.analysis.render import number
+from stn_tune.plotting import GREY, PALETTE, STYLES, LineEnd, label_ends, look, new_figure, panels
 from stn_tune.record import Style
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +11,16 @@ import pandas as pd
 
 from benchmarks.studies.schedules import HEATMAP, OTHER, TUNED
 from stn_tune.analysis.figures import Figure
+from stn_tune.analysis.figures.schedules import moves
 from stn_tune.analysis.figures.seeds import draw_seeds, parts, seeds_note, wide
 from stn_tune.analysis.figures.style import (
     CLIPPED,
     SEQUENTIAL,
-    asks_for_log,
-    label_ends,
+    colour_bar,
     line_styles,
     note,
-    panels,
     ramp,
+    scale,
     styled,
     zoom,
 )
@@ -38,6 +39,7 @@ from stn_tune.analysis.selection import (
 )
 from stn_tune.analysis.stats import finite
 from stn_tune.errors import MissingData
+from stn_tune.plotting import asks_for_log, label_ends, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -68,7 +70,13 @@ def select_starts(results: Results) -> pd.DataFrame:
             own = rows[rows["label"] == label]
             chosen.append(series(own, "epoch", f"hp/{name}", **about, colour=colour, dash="solid"))
     frame = pd.concat(chosen, ignore_index=True)
-    frame.attrs = {"note": seeds_note(rows.groupby("label")["experiment"].nunique().max())}
+    frame.attrs = {
+        "note": seeds_note(rows.groupby("label")["experiment"].nunique().max()),
+        "alt": moves(
+            frame,
+            f"{' and '.join(frame['panel'].unique())}, epoch by epoch, from the first to the last",
+        ),
+    }
     return frame
 
 
@@ -105,7 +113,12 @@ def select_perturbed(results: Results) -> pd.DataFrame:
         heading = f"{title_of(results, label)} (n = {rows['experiment'].nunique()})"
         chosen.append(series(rows, "step", f"hp/{name}", panel=heading, colour=styles[label].colour))
     frame = pd.concat(chosen, ignore_index=True)
-    frame.attrs = {"ylabel": hyperparameter_title(results, name)}
+    frame.attrs = {
+        "ylabel": hyperparameter_title(results, name),
+        "alt": f"{hyperparameter_title(results, name)} step by step, a panel per method; its range: "
+        + ", ".join(f"{panel} {part['y'].min():.2g} to {part['y'].max():.2g}" for panel, part in parts(frame, "panel"))
+        + ".",
+    }
     return frame
 
 
@@ -159,11 +172,19 @@ def select_heatmaps(results: Results) -> pd.DataFrame:
         "xlabel": hyperparameter_title(results, names[0]),
         "ylabel": hyperparameter_title(results, names[1]),
         "mode": results.mode,
-        "note": f"colour: {metric_title(results)} at that epoch, a scale per panel, darker is better; "
+        "alt": _best_cells(frame, results.mode),
+        "note": f"colour: {metric_title(results)} at that epoch, a scale per panel; "
         f"star: best of {grid.shape[1]} settings; {of_seeds(results.frame['experiment'].nunique())}"
         + ("; grey: diverged or not reached" if grid.isna().any(axis=None) else ""),
     }
     return frame
+
+
+def _best_cells(frame: pd.DataFrame, mode: str) -> str:
+    """Where the best cell of each epoch is, in words."""
+    best = frame.dropna().sort_values("value", ascending=mode == "min").drop_duplicates("epoch").sort_values("epoch")
+    cells = [f"epoch {b.epoch:g} {b.value:.4g} at ({b.x:g}, {b.y:g})" for b in best.itertuples()]
+    return f"Heat maps of the loss over two hyperparameters; the best cell: {', '.join(cells)}."
 
 
 @styled
@@ -182,7 +203,8 @@ def draw_heatmaps(frame: pd.DataFrame) -> Picture:
             np.arange(cells.shape[1] + 1) - 0.5,
             np.arange(cells.shape[0] + 1) - 0.5,
             np.ma.masked_invalid(cells.to_numpy()),
-            cmap=SEQUENTIAL if lowest else f"{SEQUENTIAL}_r",
+            cmap=scale(SEQUENTIAL) if lowest else scale(SEQUENTIAL).reversed(),
+            edgecolors="face",
             norm=mpl.colors.LogNorm() if asks_for_log(cells) else None,
         )
         mesh.set_rasterized(False)
@@ -194,7 +216,7 @@ def draw_heatmaps(frame: pd.DataFrame) -> Picture:
         _ticks(ax.yaxis, cells.index)
         ax.set_title(f"epoch {epoch:g}: best {best['value']:.4g} at ({best['x']:g}, {best['y']:g})", fontsize=8)
         ax.set_xlabel(frame.attrs["xlabel"])
-        figure.colorbar(mesh, ax=ax, pad=0.02).outline.set_visible(False)
+        colour_bar(figure, mesh, ax)
     axes[0].set_ylabel(frame.attrs["ylabel"])
     note(figure, frame.attrs["note"])
     return figure
@@ -208,7 +230,10 @@ def _ticks(axis: Any, values: Any) -> None:
 
 
 def select_greedy(results: Results) -> pd.DataFrame:
-    """By ``part``: ``grid`` (the metric of every fixed value), ``best`` (the best of them), ``followed`` (training)."""
+    """By ``part``: ``grid`` (the metric of every fixed value), ``best`` (the best of them), ``followed`` (training).
+
+    ``best`` ends where the trial with the best value of all ends: later, values are the best for lack of others.
+    """
     grid_runs = of_method(results, "grid")
     names = varied(grid_runs.frame)
     if len(names) != 1:
@@ -216,7 +241,10 @@ def select_greedy(results: Results) -> pd.DataFrame:
     grid = at_epochs(grid_runs, names)
     if len(grid.columns) < 3 or len(grid) < 2:
         raise MissingData(f"{len(grid.columns)} values over {len(grid)} epochs are too few for a greedy schedule")
-    best = grid.idxmin(axis=1) if results.mode == "min" else grid.idxmax(axis=1)
+    lowest = results.mode == "min"
+    winner = grid.min().idxmin() if lowest else grid.max().idxmax()
+    shared = grid.loc[: grid[winner].last_valid_index()]
+    best = shared.idxmin(axis=1) if lowest else shared.idxmax(axis=1)
     cells = grid.melt(ignore_index=False, var_name="value", value_name="y").reset_index(names="x")
     chosen = [cells.assign(part="grid"), pd.DataFrame({"x": best.index, "value": best.to_numpy(), "part": "best"})]
     style, words = line_styles(results, ["greedy"])["greedy"], "one line per fixed value"
@@ -225,11 +253,16 @@ def select_greedy(results: Results) -> pd.DataFrame:
         chosen.append(series(rows, "epoch", results.metric, part="followed"))
         words += f", and training along the greedy schedule (n = {chosen[-1]['experiment'].nunique()})"
     frame = pd.concat(chosen, ignore_index=True).assign(title="greedy\nschedule", colour=style.colour, dash=style.dash)
+    title, last = hyperparameter_title(results, names[0]), int(best.index[-1])
+    values = f"grid of {len(grid.columns)} values, {of_seeds(grid_runs.frame['experiment'].nunique())}"
     frame.attrs = {
-        "hyperparameter": hyperparameter_title(results, names[0]),
+        "hyperparameter": title,
         "metric": metric_title(results),
         "heading": words,
-        "note": f"grid of {len(grid.columns)} values, {of_seeds(grid_runs.frame['experiment'].nunique())}",
+        "note": f"{values}; left: up to epoch {last}, where the best trial ({winner:g}) ends; "
+        "right: a dot where a training ended",
+        "alt": f"Left, the {title} with the best loss at each epoch: {best.iloc[0]:g} at first, {best.iloc[-1]:g} at "
+        f"epoch {last}. Right, the losses of all fixed values; the best, {winner:g}, reaches {grid[winner].min():.4g}.",
     }
     return frame
 
@@ -247,21 +280,22 @@ def draw_greedy(frame: pd.DataFrame) -> Picture:
     left.set_ylabel(frame.attrs["hyperparameter"])
     grid = frame[frame["part"] == "grid"].pivot(index="x", columns="value", values="y")
     fixed: Any = grid.columns
-    shades = mpl.colors.Normalize(fixed.min(), fixed.max())
+    shades = mpl.cm.ScalarMappable(mpl.colors.Normalize(fixed.min(), fixed.max()), scale(SEQUENTIAL))
     for value in fixed:
-        right.plot(grid.index, grid[value], color=mpl.colormaps[SEQUENTIAL](shades(value)), lw=1.0)
+        one = grid[value].dropna()
+        right.plot(one.index, one, color=shades.to_rgba(value), lw=1.0)
+        right.plot(one.index[-1:], one.tail(1), "o", color=shades.to_rgba(value), ms=3)
     ends, drawn, followed = [], grid, frame[frame["part"] == "followed"]
     if len(followed):
         ends.append(draw_seeds(right, followed))
         drawn = grid.join(wide(followed), how="outer")
-    right.set_title(frame.attrs["heading"], fontsize=8)
+    right.set_title(textwrap.fill(frame.attrs["heading"], 55), fontsize=8)
     right.set_xlabel("epoch")
     right.set_ylabel(frame.attrs["metric"])
     clipped = zoom(right, drawn.index, drawn, start=0.25)
+    left.set_xlim(right.get_xlim())
     label_ends((right, ends))
-    bar = figure.colorbar(mpl.cm.ScalarMappable(shades, SEQUENTIAL), ax=right, pad=0.02)
-    bar.set_label(f"fixed {frame.attrs['hyperparameter']}")
-    bar.outline.set_visible(False)
+    colour_bar(figure, shades, right, f"fixed {frame.attrs['hyperparameter']}")
     note(figure, f"{frame.attrs['note']}; {CLIPPED}" if clipped else frame.attrs["note"])
     return figure
 

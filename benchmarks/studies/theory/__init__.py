@@ -30,7 +30,11 @@ def experiments(options: argparse.Namespace) -> list[ExperimentInfo]:
     """Every network in every neighbourhood, seed by seed."""
     return [
         ExperimentInfo(
-            "stn", seed, {"network": network, "scale": scale}, overrides=(f"network={network}", f"stn.scale={scale:g}")
+            "stn",
+            seed,
+            {"network": network, "scale": scale},
+            compared=False,  # λ is held: the losses compare nothing
+            overrides=(f"network={network}", f"stn.scale={scale:g}"),
         )
         for seed in options.seeds
         for network in NETWORKS

@@ -9,20 +9,12 @@ import pandas as pd
 
 from benchmarks.studies.theory import NETWORKS
 from stn_tune.analysis.figures import Figure
-from stn_tune.analysis.figures.style import (
-    GREY,
-    PALETTE,
-    LineEnd,
-    label_ends,
-    look,
-    new_figure,
-    note,
-    styled,
-)
+from stn_tune.analysis.figures.style import note, styled
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import variants
 from stn_tune.analysis.stats import finite
 from stn_tune.errors import MissingData
+from stn_tune.plotting import GREY, PALETTE, LineEnd, is_narrow, label_ends, look, new_figure
 from stn_tune.record import Style
 
 if TYPE_CHECKING:
@@ -59,6 +51,7 @@ def select(results: Results) -> pd.DataFrame:
     frame.attrs = {
         "networks": [network for network in NETWORKS if network in networks],
         "scales": sorted(set(found["scale"])),
+        "alt": _errors_in_words(frame),
         "note": "grey: density of the sampled λ + ε; dotted: tangent of the exact response at λ₀ (the learned response "
         "is affine, its own tangent); gradient error: of the hypergradient ∂F/∂λ at λ₀ through the learned response, "
         f"against the closed form; Jacobian error: of ∂w/∂λ; both after the last iteration; {count}{left_out}",
@@ -66,28 +59,41 @@ def select(results: Results) -> pd.DataFrame:
     return frame
 
 
+def _errors_in_words(frame: pd.DataFrame) -> str:
+    errors: Any = finite(frame, ERROR).groupby([frame["network"], frame["scale"]]).mean()
+    words = [f"{network} network, σ = {scale:g}: {error:.0%}" for (network, scale), error in errors.items()]
+    return f"Exact and learned best responses over λ. Error of the hypergradient: {', '.join(words)}."
+
+
 @styled
 def draw(frame: pd.DataFrame) -> Picture:
     """A row per network, a column per scale."""
     networks, scales = frame.attrs["networks"], frame.attrs["scales"]
-    figure = new_figure(3.0 * len(scales) + 1.0, 2.7 * len(networks) + 0.5)
-    axes = figure.subplots(len(networks), len(scales), squeeze=False, sharex=True, sharey="row")
+    if is_narrow():
+        figure = new_figure(height=2.0 * len(networks) * len(scales) + 0.5)
+        grid = figure.subplots(len(networks) * len(scales), squeeze=False, sharex=True)
+        axes = grid.reshape(len(networks), len(scales))
+    else:
+        figure = new_figure(3.0 * len(scales) + 1.0, 2.7 * len(networks) + 0.5)
+        axes = figure.subplots(len(networks), len(scales), squeeze=False, sharex=True, sharey="row")
     titles = [f"σ = {scale:g}" for scale in scales]
     if len(scales) == len(COLUMNS):
         titles = [f"{column}: {title}" for column, title in zip(COLUMNS, titles, strict=True)]
-    for ax, title in zip(axes[0], titles, strict=True):
-        ax.set_title(title, fontweight="bold")
     labelled = []
     for network, row in zip(networks, axes, strict=True):
-        row[0].set_ylabel(TITLES[network])
+        for ax, title in zip(row, titles, strict=True):
+            if is_narrow() or network == networks[0]:
+                ax.set_title(title, fontweight="bold")
+            if is_narrow() or ax is row[0]:
+                ax.set_ylabel(TITLES[network])
         for scale, ax in zip(scales, row, strict=True):
             rows = frame[(frame["network"] == network) & (frame["scale"] == scale)]
             if rows.empty:
                 ax.text(0.5, 0.5, "no finite result", transform=ax.transAxes, ha="center", color=GREY)
             else:
                 ends = _responses(ax, rows, scale)
-                labelled += [(ax, ends)] if ax is row[-1] else []
-    for ax in axes[-1]:
+                labelled += [(ax, ends)] if is_narrow() or ax is row[-1] else []
+    for ax in axes[-1][-1:] if is_narrow() else axes[-1]:
         ax.set_xlabel("λ, the unconstrained penalty")
     note(figure, frame.attrs["note"])
     label_ends(*labelled)

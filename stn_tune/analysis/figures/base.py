@@ -26,3 +26,11 @@ class Figure:
     """Takes what is drawn from the results; raises :class:`~stn_tune.errors.MissingData` if they lack it."""
     draw: Callable[[pd.DataFrame], Picture]
     """Draws what ``select`` returned, and needs nothing else."""
+    paper: str = ""
+    """What it is in the paper: "Figures 3a and 4"; said of the benchmark's own runs, which have a record."""
+
+    def full_caption(self, results: Results) -> str:
+        """The caption for a page about these results."""
+        if self.paper and results.record is not None:
+            return f"{self.caption.removesuffix('.')} ({self.paper} of the paper)."
+        return self.caption

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +11,11 @@ import pandas as pd
 
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.configurations import complete
-from stn_tune.analysis.figures.style import PALETTE, new_figure, note, styled
+from stn_tune.analysis.figures.style import note, styled
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import blackbox_trials, hyperparameter_title, title_of, varied
 from stn_tune.errors import MissingData
+from stn_tune.plotting import PALETTE, is_narrow, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -24,6 +27,34 @@ REPEATS = 20
 
 def select(results: Results) -> pd.DataFrame:
     """A row per hyperparameter, the least important first: its title, mean importance and standard deviation."""
+    names, about = ranked(results)
+    frame = pd.DataFrame(
+        {
+            "title": [hyperparameter_title(results, name) for name in names],
+            "mean": about["drops"].mean(axis=1),
+            "deviation": about["drops"].std(axis=1),
+        }
+    )[::-1].reset_index(drop=True)
+    explained, lost = about["explained"], about["lost"]
+    frame.attrs["note"] = (
+        f"A random forest predicts how good a configuration is; on configurations that it has not seen it explains "
+        f"{max(explained, 0):.0%} of the differences (R²)".replace("%", " %")
+        + (", almost nothing, so the bars mean little" if explained < 0.05 else "")
+        + ". Bar: how much its error grows when the values of one hyperparameter are shuffled, in shares of the error "
+        f"of a guess that knows nothing; whisker: standard deviation over {REPEATS} shuffles. "
+        f"n = {about['configurations']} configurations, {about['trials']}"
+        + (f"; {lost} trials without a finite loss or a value left out" if lost else "")
+    )
+    most = ", ".join(f"{row.title} {row.mean:.2f}" for row in frame[::-1].itertuples())
+    frame.attrs["alt"] = f"Bars of how much each hyperparameter mattered, the most important first: {most}."
+    return frame
+
+
+def ranked(results: Results) -> tuple[list[str], dict[str, Any]]:
+    """The hyperparameters that vary between black-box trials, the most important first, and what that stands on.
+
+    ``drops`` are the importances ``(hyperparameters, repeats)``, ``explained`` is the forest's R².
+    """
     trials, stopped = complete(blackbox_trials(results))
     names = varied(trials)
     columns = [f"hp/{name}" for name in names]
@@ -38,27 +69,30 @@ def select(results: Results) -> pd.DataFrame:
             f"{len(different)} configurations in finished black-box trials; importances need {FEWEST_TRIALS} or more"
         )
     drops, explained = permutation_importance(different[columns].to_numpy(), different["value"].to_numpy())
-    frame = pd.DataFrame(
-        {
-            "title": [hyperparameter_title(results, name) for name in names],
-            "mean": drops.mean(axis=1),
-            "deviation": drops.std(axis=1),
-        }
-    )
-    frame = frame.iloc[np.argsort(drops.mean(axis=1), kind="stable")].reset_index(drop=True)
+    order = np.argsort(drops.mean(axis=1), kind="stable")[::-1]
     titles = ", ".join(title_of(results, label) for label in results.in_order(kept["label"]))
-    lost = len(trials) - len(kept)
-    frame.attrs["note"] = (
-        f"n = {len(different)} configurations, {len(kept)} trials of {titles}{stopped}; "
-        f"held-out R² of the random forest {explained:.2f}"
-        f"{' (it predicts almost nothing, so the bars mean little)' if explained < 0.05 else ''}; "
-        f"whiskers: standard deviation over {REPEATS} shuffles"
-        + (f"; {lost} trials without a finite loss or a value left out" if lost else "")
-    )
-    return frame
+    about = {
+        "drops": drops[order],
+        "explained": explained,
+        "configurations": len(different),
+        "trials": f"{len(kept)} trials of {titles}{stopped}",
+        "lost": len(trials) - len(kept),
+    }
+    return [names[k] for k in order], about
 
 
 def permutation_importance(x: Any, y: Any) -> tuple[Any, float]:
+    """What :func:`_permutation_importance` finds, found once for the same numbers: two figures ask for it."""
+    matrix, column = np.ascontiguousarray(x, dtype=float), np.ascontiguousarray(y, dtype=float)
+    return _remembered(matrix.tobytes(), matrix.shape[1], column.tobytes())
+
+
+@lru_cache(maxsize=4)
+def _remembered(x: bytes, columns: int, y: bytes) -> tuple[Any, float]:
+    return _permutation_importance(np.frombuffer(x).reshape(-1, columns), np.frombuffer(y))
+
+
+def _permutation_importance(x: Any, y: Any) -> tuple[Any, float]:
     """Importances ``(hyperparameters, repeats)`` and the R², both on folds that the forest was not fitted to.
 
     The forest predicts the rank of ``y``, so that one bad trial does not outweigh all others. An importance is the
@@ -100,7 +134,8 @@ def draw(frame: pd.DataFrame) -> Picture:
     )
     ax.axvline(0, color="black", lw=0.6)
     ax.set_yticks(range(len(frame)), frame["title"])
-    ax.set_xlabel("permutation importance (relative increase in error)")
+    text = "how much worse the loss is predicted without it (0: it does not matter)"
+    ax.set_xlabel(textwrap.fill(text, 40 if is_narrow() else 80))
     ax.grid(axis="y", visible=False)
     note(figure, frame.attrs["note"])
     return figure
@@ -108,7 +143,7 @@ def draw(frame: pd.DataFrame) -> Picture:
 
 IMPORTANCE = Figure(
     "importance",
-    "Which hyperparameters mattered: permutation importance in a random forest fitted to the black-box trials.",
+    "Which hyperparameters mattered to the loss of the black-box trials (permutation importance in a random forest).",
     select,
     draw,
 )

@@ -1,4 +1,4 @@
-"""How figures look: colours that colour-blind readers can tell apart, labels at line ends, reproducible files."""
+"""Figures of the analysis: styles of methods, scales of colours, notes, clipped starts, reproducible files."""
 
 from __future__ import annotations
 
@@ -7,70 +7,27 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
 
 from stn_tune.analysis.results import Results
+from stn_tune.plotting import GREY, RC, STYLES
 from stn_tune.record import Style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 FORMATS = ("png", "svg", "pdf")
-LOG_RATIO = 30.0
-GREY = "#5f6368"
 CLIPPED = "early values are clipped"
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C6D1F")
-"""Okabe and Ito's colours, with brown instead of yellow, which is hard to see on white."""
-
-DASHES: dict[str, Any] = {
-    "solid": "-",
-    "dashed": (0, (5, 1.5)),
-    "dotted": (0, (1.2, 1.2)),
-    "dashdot": (0, (6, 1.5, 1.2, 1.5)),
-}
-"""The names of :class:`~stn_tune.record.Style`, as matplotlib writes them."""
-
-STYLES = tuple(Style(colour, dash) for dash in DASHES for colour in PALETTE)
 SEQUENTIAL = "cividis"
-RC: dict[str, Any] = {
-    "axes.grid": True,
-    "axes.labelsize": 9,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 9,
-    "figure.autolayout": False,
-    "figure.constrained_layout.use": False,
-    "figure.dpi": 100,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],
-    "font.size": 9,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.5,
-    "legend.fontsize": 8,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 160,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "stn_tune",
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-}
+BLUES = ("Blues", 0.2, 1.0)
+"""From pale to dark, for thin lines: the palest can be seen on white."""
+SHADES = 32
+"""Colours of a scale: few enough that a colour bar is drawn as vectors, which a page can recolour."""
 
 Draw = Callable[[pd.DataFrame], "Picture"]
-
-
-class LineEnd(NamedTuple):
-    """The last point of a line, and what to write beside it."""
-
-    x: float
-    y: float
-    text: str
-    style: Style
 
 
 def styled(draw: Draw) -> Draw:
@@ -99,100 +56,34 @@ def line_styles(results: Results, labels: Iterable[str]) -> dict[str, Style]:
     return own | {name: free[k % len(free)] for k, name in enumerate(others)}
 
 
-def look(style: Style) -> dict[str, Any]:
-    """A style as matplotlib's keywords."""
-    return {"color": style.colour, "ls": DASHES.get(style.dash, style.dash)}
-
-
 def ramp(count: int) -> list[str]:
     """Colours for values that have an order: dark to light, none too pale for a white page."""
     import matplotlib as mpl
 
     shades = np.linspace(0.0, 0.85, max(count, 2))[:count]
-    return [mpl.colors.to_hex(mpl.colormaps[SEQUENTIAL](s)) for s in shades]
+    return [mpl.colors.to_hex(scale(SEQUENTIAL)(s)) for s in shades]
 
 
-def asks_for_log(values: Any) -> bool:
-    """Whether values need a log axis: all positive, and spread over more than a factor of 30."""
-    finite = np.asarray(values, dtype=float)
-    finite = finite[np.isfinite(finite)]
-    return bool(finite.size and finite.min() > 0 and finite.max() / finite.min() > LOG_RATIO)
+def scale(name: str, first: float = 0.0, last: float = 1.0) -> Any:
+    """A part of one of matplotlib's colour maps, in :data:`SHADES` colours."""
+    import matplotlib as mpl
+
+    return mpl.colors.ListedColormap(mpl.colormaps[name](np.linspace(first, last, SHADES)))
 
 
-def new_figure(width: float = 6.4, height: float = 3.8) -> Picture:
-    """An empty figure, in inches."""
-    from matplotlib.figure import Figure as Picture
-
-    return Picture(figsize=(width, height), layout="constrained", facecolor="white")
-
-
-def panels(
-    count: int, columns: int = 2, width: float = 4.6, height: float = 3.0, sharey: bool = False
-) -> tuple[Picture, Any]:
-    """A figure of ``count`` panels in rows of at most ``columns``, and its axes in reading order."""
-    columns = min(columns, count)
-    rows = -(-count // columns)
-    figure = new_figure(max(width * columns, 5.2), height * rows + 0.3)
-    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel()
-    for spare in axes[count:]:
-        spare.remove()
-    return figure, axes[:count]
+def colour_bar(figure: Picture, mappable: Any, ax: Any, label: str = "", **options: Any) -> Any:
+    """A colour bar without a frame."""
+    bar = figure.colorbar(mappable, ax=ax, pad=0.02, **options)
+    bar.set_label(label)
+    cast(Any, bar.outline).set_visible(False)
+    cast(Any, bar.solids).set_edgecolor("face")  # no seams between its cells
+    return bar
 
 
 def note(figure: Picture, text: str) -> None:
     """A line below the figure: what the lines and bands are, and how many seeds they stand on."""
     wrapped = textwrap.fill(text, width=int(figure.get_figwidth() * 18))
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
-
-
-def label_ends(*labelled: tuple[Any, Sequence[LineEnd]], size: float = 8.0) -> None:
-    """Writes each line's name to the right of its axes, moved apart where lines end close together."""
-    if labelled:
-        labelled[0][0].figure.draw_without_rendering()
-    for ax, ends in labelled:
-        height = ax.get_window_extent().height * 72.0 / ax.figure.dpi
-        points = [(end.x, end.y) for end in ends]
-        wanted = ax.transAxes.inverted().transform(ax.transData.transform(points))[:, 1] if points else []
-        for end, y in zip(ends, spread(wanted, size * 1.3 / height), strict=True):
-            inside = np.clip(end.y, *sorted(ax.get_ylim()))
-            ax.annotate(
-                end.text,
-                xy=(end.x, inside),
-                xytext=(1.04, y),
-                textcoords="axes fraction",
-                fontsize=size,
-                color=end.style.colour,
-                va="center",
-                annotation_clip=False,
-                arrowprops={
-                    "arrowstyle": "-",
-                    "color": end.style.colour,
-                    "ls": look(end.style)["ls"],
-                    "lw": 0.7,
-                    "alpha": 0.7,
-                    "relpos": (0.0, 0.5),
-                    "shrinkA": 1,
-                    "shrinkB": 1,
-                },
-            )
-
-
-def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places at least ``gap`` apart, in the order of ``wanted`` and as near to it as can be, kept within [0, 1]."""
-    order = np.argsort(wanted, kind="stable")
-    blocks: list[list[float]] = []  # [sum of wishes, size] of labels that touch
-    for rank, k in enumerate(order):
-        blocks.append([float(np.clip(wanted[k], 0.0, 1.0)) - rank * gap, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] >= blocks[-1][0] / blocks[-1][1]:
-            total, size = blocks.pop()
-            blocks[-1] = [blocks[-1][0] + total, blocks[-1][1] + size]
-    flat = [total / size for total, size in blocks for _ in range(int(size))]
-    room = 1.0 - gap * (len(flat) - 1)
-    low, high = (0.0, room) if room >= 0 else (room / 2, room / 2)
-    places = [0.0] * len(flat)
-    for rank, k in enumerate(order):
-        places[k] = float(np.clip(flat[rank], low, high)) + rank * gap
-    return places
 
 
 def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) -> bool:
@@ -234,7 +125,17 @@ def render(figure: Picture, kind: str) -> bytes:
     with mpl.rc_context(cast(Any, RC)):
         buffer = BytesIO()
         figure.savefig(buffer, format=kind, metadata=metadata)
-    return buffer.getvalue()
+    return _smaller(buffer) if kind == "png" else buffer.getvalue()
+
+
+def _smaller(png: BytesIO) -> bytes:
+    """The picture in 256 colours: a third of the bytes, and no difference to the eye."""
+    from PIL import Image
+
+    result = BytesIO()
+    with Image.open(png) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(result, format="png", optimize=True)
+    return result.getvalue()
 
 
 def save(figure: Picture, folder: str | Path, name: str, formats: Sequence[str] = FORMATS) -> list[Path]:

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from stn_tune.analysis import render
 from stn_tune.analysis.curves import curves
-from stn_tune.analysis.figures.style import label_ends, note, panels, save, styled
+from stn_tune.analysis.figures.style import note, save, styled
 from stn_tune.analysis.figures.time import curve_frame, draw_lines, searching
 from stn_tune.analysis.logs import Upgrade
-from stn_tune.analysis.results import Results, load, objective
+from stn_tune.analysis.reporting.headline import headline
+from stn_tune.analysis.results import PathLike, Results, Source, load, objective
 from stn_tune.analysis.selection import literal
+from stn_tune.analysis.storage import check_folder
 from stn_tune.analysis.tables import Table, table, with_intervals
 from stn_tune.atomic import write_atomic
 from stn_tune.errors import AnalysisError
+from stn_tune.plotting import label_ends, panels
 from stn_tune.record import Invocation, RunRecord
 
 if TYPE_CHECKING:
@@ -31,31 +33,50 @@ FORMATS = ("png", "svg")
 
 @dataclass
 class Overview:
-    """Methods on several tasks: ``figure`` has a panel for each task, ``section`` is the table."""
+    """Methods on several tasks."""
 
     figure: Picture
+    """A panel for each task."""
     section: render.Section
+    """The table."""
+    short: render.Section
+    """Its columns for a first look: test values and times to target, of the methods that start from nothing."""
+    claims: Sequence[str]
+    """What came out, a sentence for each task."""
 
     def to_markdown(self) -> str:
         """The table."""
         return render.markdown([self.section])
 
+    def summary(self) -> str:
+        """The claims and the short table, as Markdown."""
+        return "\n\n".join([*self.claims, render.markdown([self.short])])
+
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Writes ``overview.md``, ``overview.png`` and ``overview.svg``."""
-        page = Path(folder, "overview.md")
+        """Writes ``overview.md``, ``summary.md``, ``overview.png`` and ``overview.svg``."""
+        pages = {Path(folder, "overview.md"): self.to_markdown(), Path(folder, "summary.md"): self.summary()}
         try:
+            check_folder(Path(folder), "the overview")
             paths = save(self.figure, Path(folder), "overview", FORMATS)
-            write_atomic(page, self.to_markdown().encode())
+            for page, text in pages.items():
+                write_atomic(page, text.encode())
         except OSError as error:
             raise AnalysisError(f"{folder}: cannot write the overview: {error.strerror or error}") from None
-        return [page, *paths]
+        return [*pages, *paths]
 
 
-def load_tasks(paths: Sequence[str | os.PathLike[str]], upgrade: Upgrade | None = None) -> dict[str, Results]:
+def load_tasks(
+    paths: Sequence[PathLike],
+    upgrade: Upgrade | None = None,
+    *,
+    metric: str | None = None,
+    mode: str | None = None,
+    seed: str | None = None,
+) -> dict[str, Results]:
     """One folder of results for each task, by the task's title, or the folder's name where no record has one."""
     tasks: dict[str, Results] = {}
     for path in paths:
-        results = Results.of(load(path, upgrade=upgrade))
+        results = Results.of(load(path, metric=metric, mode=mode, seed=seed, upgrade=upgrade))
         title = Path(path).name if results.record is None else results.record.task.title
         if title in tasks:
             raise AnalysisError(f"{path}: a second folder of {title}; an overview has one for each task")
@@ -63,25 +84,61 @@ def load_tasks(paths: Sequence[str | os.PathLike[str]], upgrade: Upgrade | None 
     return tasks
 
 
-def overview(tasks: Mapping[str, pd.DataFrame | Results], reference: str | None = None) -> Overview:
+def overview(
+    tasks: Mapping[str, Source] | Sequence[PathLike],
+    reference: str | None = None,
+    *,
+    metric: str | None = None,
+    mode: str | None = None,
+) -> Overview:
     """Compares methods on several tasks.
 
     Args:
-        tasks: what :func:`~stn_tune.analysis.load` returned for each task, by the task's title.
+        tasks: what :func:`~stn_tune.analysis.load` returned, or paths that it reads, for each task, by the task's
+            title; or a folder per task.
         reference: the label that the others are compared with; by default the one that tunes online in the first task.
+        metric, mode: those of all tasks; by default each task's own.
 
     Methods that build on another's results are in the table but not in the figure: their compute-seconds leave out
     what those results cost.
     """
     if not tasks:
         raise AnalysisError("an overview needs the results of at least one task")
-    found = {title: Results.of(source).compared for title, source in tasks.items()}
+    named = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, metric=metric, mode=mode)
+    found = {title: Results.of(source, metric, mode).compared for title, source in named.items()}
     reference = next(iter(found.values())).reference(reference)
     for title, results in found.items():
-        objective(results)
+        found[title] = Results.of(results, *_objective(title, results))
         if reference not in results.labels:
             raise AnalysisError(f"{title}: no {reference} to compare with; known: {', '.join(results.labels)}")
-    return Overview(_draw(_select(found)), _section(found, reference))
+    tables = {title: table(results, reference) for title, results in found.items()}
+    heads = [headline(results, tables[title]) for title, results in found.items()]
+    section = _section(found, tables, reference)
+    claims = [head.claim for head in heads if head is not None]
+    return Overview(_draw(_select(found)), section, _short(section, found), claims)
+
+
+def _short(section: render.Section, tasks: Mapping[str, Results]) -> render.Section:
+    """The table without what selects, where there are test values, and without methods that build on others."""
+    values = [f"{title}: val " for title in tasks if any(c.startswith(f"{title}: test ") for c in section.columns)]
+    kept = [k for k, column in enumerate(section.columns) if not column.startswith(tuple(values))]
+    building = {
+        results.title(label)
+        for results in tasks.values()
+        for label in results.labels
+        if results.method(label).builds_on is not None
+    }
+    chosen = [r for r, row in enumerate(section.rows) if row[0] not in building]
+    rows = [[section.rows[r][k] for k in kept] for r in chosen]
+    bold = frozenset((chosen.index(r), kept.index(k)) for r, k in section.bold if r in chosen and k in kept)
+    return render.Section(section.title, [section.columns[k] for k in kept], rows, section.notes, bold)
+
+
+def _objective(title: str, results: Results) -> tuple[str, str]:
+    try:
+        return objective(results)
+    except AnalysisError as error:
+        raise AnalysisError(f"{title}: {error}") from None
 
 
 def _select(tasks: Mapping[str, Results]) -> pd.DataFrame:
@@ -115,8 +172,7 @@ def _draw(frame: pd.DataFrame) -> Picture:
     return figure
 
 
-def _section(tasks: Mapping[str, Results], reference: str) -> render.Section:
-    tables = {title: table(results, reference) for title, results in tasks.items()}
+def _section(tasks: Mapping[str, Results], tables: Mapping[str, Table], reference: str) -> render.Section:
     titles: dict[str, str] = {}
     for results in tasks.values():
         titles |= {label: results.title(label) for label in results.labels if label not in titles}
@@ -128,9 +184,11 @@ def _section(tasks: Mapping[str, Results], reference: str) -> render.Section:
         "method": titles,
         "seeds": {label: _counts([int(n.get(label, 0)) for n in seeds]) for label in labels},
     }
+    bold = set()
     for title, made in tables.items():
-        cells_of = _columns(tasks[title], made, reference, name)
-        columns |= {f"{title}: {column}": cells for column, cells in cells_of.items()}
+        for column, (cells, best) in _columns(tasks[title], made, reference, name).items():
+            bold |= {(labels.index(best), len(columns))} if best else set()
+            columns[f"{title}: {column}"] = cells
     about: dict[str, list[str]] = {}
     for title, results in tasks.items():
         about.setdefault(_conditions(results.record), []).append(title)
@@ -143,7 +201,7 @@ def _section(tasks: Mapping[str, Results], reference: str) -> render.Section:
         _by_task(about),
     ]
     rows = [[cells.get(label, render.NONE) for cells in columns.values()] for label in labels]
-    return render.Section("Results at equal budgets", list(columns), rows, notes)
+    return render.Section("Results at equal budgets", list(columns), rows, notes, frozenset(bold))
 
 
 def _place(tasks: Any, label: str) -> tuple[int, int]:
@@ -154,9 +212,9 @@ def _place(tasks: Any, label: str) -> tuple[int, int]:
     raise AssertionError(label)
 
 
-def _columns(results: Results, made: Table, reference: str, name: str) -> dict[str, dict[str, str]]:
-    """The value that selects, its test value, and the times to target: cells by label."""
-    columns = {}
+def _columns(results: Results, made: Table, reference: str, name: str) -> dict[str, tuple[dict[str, str], str | None]]:
+    """The value that selects, its test value, and the times to target: cells by label, and the best label."""
+    columns: dict[str, tuple[dict[str, str], str | None]] = {}
     main = made.long["metric"].iloc[0]
     building = {label for label in results.labels if results.method(label).builds_on is not None}
     for split, part in made.long[made.long["metric"] == main].groupby("split", sort=False):
@@ -164,8 +222,9 @@ def _columns(results: Results, made: Table, reference: str, name: str) -> dict[s
         own = part[~part["label"].isin(building) & (part["n"] >= seeds[reference])].set_index("label")["mean"]
         best = own.idxmin() if results.mode == "min" else own.idxmax()
         cells = dict(zip(part["label"], with_intervals(part["mean"], part["low"], part["high"]), strict=True))
-        columns[f"{split} {main}"] = cells | {best: f"**{cells[best]}**"}
-    columns[f"time to target (s), {name} / method"] = {row.label: _times(row) for row in made.times.itertuples()}
+        columns[f"{split} {main}"] = cells, str(best)
+    times = {str(row.label): _times(row) for row in made.times.itertuples()}
+    columns[f"time to target (s), {name} / method"] = times, None
     return columns
 
 
@@ -175,8 +234,8 @@ def _counts(seeds: list[int]) -> str:
 
 
 def _times(row: Any) -> str:
-    """ "59.0 / 429"; "never / 130 (1 of 3)" where the median seed does not reach the target."""
-    reference = render.seconds(row.reference_s) if np.isfinite(row.reference_s) else "never"
+    """ "59.0 / 429"; "> 150 / 130 (1 of 3)" where the median seed does not reach the target in its time."""
+    reference = render.at_least(row.reference_s, row.watched_s)
     some = "" if row.reached == row.n else f" ({row.reached} of {row.n})"
     return f"{reference} / {render.seconds(row.own_s)}{some}"
 

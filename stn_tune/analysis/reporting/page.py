@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,20 +15,25 @@ import pandas as pd
 from stn_tune.analysis.curves import AXES, curves
 from stn_tune.analysis.figures import FIGURES, Figure
 from stn_tune.analysis.figures.style import FORMATS, render
+from stn_tune.analysis.figures.time import TIME
 from stn_tune.analysis.logs import Upgrade
-from stn_tune.analysis.results import Results, load
+from stn_tune.analysis.reporting.about import commands, counts, run_facts, setting_lines, warnings
+from stn_tune.analysis.reporting.headline import headline
+from stn_tune.analysis.reporting.pictures import inlined, theme
+from stn_tune.analysis.reporting.sections import sections
+from stn_tune.analysis.results import PathLike, Results, Source, load, objective
+from stn_tune.analysis.storage import check_folder
 from stn_tune.analysis.tables import Table, as_csv, table
 from stn_tune.errors import AnalysisError, unknown
-from stn_tune.record import Invocation, RunRecord
+from stn_tune.plotting import narrow_figures
+from stn_tune.record import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-PathLike = str | os.PathLike[str]
-
 
 def report(
-    paths: PathLike | Sequence[PathLike],
+    source: Source,
     out: PathLike | None = None,
     figures: Sequence[str] | None = None,
     formats: Sequence[str] = FORMATS,
@@ -39,13 +42,14 @@ def report(
     reference: str | None = None,
     metric: str | None = None,
     mode: str | None = None,
+    seed: str | None = None,
     upgrade: Upgrade | None = None,
     rebuild: str | None = None,
 ) -> Path:
     """Writes the report of one or more experiments, and returns the path of its ``report.html``.
 
     Args:
-        paths: what :func:`~stn_tune.analysis.load` reads.
+        source: paths that :func:`~stn_tune.analysis.load` reads, or what it returned.
         out: the folder to write to; by default ``report`` in the folder that was read.
         figures: names of figures; by default all that the logs have the data for.
         formats: of the figures' files: png, svg, pdf.
@@ -53,36 +57,40 @@ def report(
         reference: the label that the others are compared with; by default the one that tunes online.
         metric: the metric that selects; by default the one the logs name.
         mode: "min" or "max"; by default the one the logs name.
+        seed: where the seeds of Tune experiments are, see :func:`~stn_tune.analysis.load`.
         upgrade: reads runs of version 1.
         rebuild: the command that makes this report, for the page.
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    places = [os.fspath(path) for path in given]
-    folder = destination(places, out)
-    frame = load(*places, metric=metric, mode=mode, upgrade=upgrade)
-    made = compose(frame, figures, formats, extra_figures=extra_figures, reference=reference, rebuild=rebuild)
-    return made.write(folder)
+    if isinstance(source, (pd.DataFrame, Results)):
+        results = Results.of(source, metric, mode, reference)
+        folder = destination(results.frame.attrs.get("sources", ()), out)
+    else:
+        given = [source] if isinstance(source, (str, os.PathLike)) else source
+        places = [os.fspath(path) for path in given]
+        folder = destination(places, out)
+        results = Results.of(load(*places, metric=metric, mode=mode, reference=reference, seed=seed, upgrade=upgrade))
+    return compose(results, figures, formats, extra_figures=extra_figures, rebuild=rebuild).write(folder)
 
 
 def destination(paths: Sequence[str], out: PathLike | None) -> Path:
     """The folder of the report."""
     if out is None and (len(paths) != 1 or "://" in paths[0]):
-        raise AnalysisError("give the report's folder (out): there is no single local folder to put it in")
+        raise AnalysisError("give the report's folder (--out): there is no single local folder to put it in")
     folder = Path(out) if out is not None else Path(paths[0], "report")
     if out is None and Path(paths[0]).is_file():
         folder = Path(paths[0]).parent / "report"
-    if folder.exists() and not folder.is_dir():
-        raise AnalysisError(f"{folder} is a file; the report needs a folder")
-    return folder
+    return check_folder(folder, "the report")
 
 
 def compose(
-    source: pd.DataFrame | Results,
+    source: Source,
     figures: Sequence[str] | None = None,
     formats: Sequence[str] = FORMATS,
     *,
     extra_figures: Sequence[Figure] = (),
     reference: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
     rebuild: str | None = None,
 ) -> Report:
     """The report of a frame, not yet written; the arguments are those of :func:`report`."""
@@ -93,26 +101,31 @@ def compose(
     for kind in formats:
         if kind not in FORMATS:
             raise AnalysisError(unknown("format", kind, FORMATS))
-    results = Results.of(source)
+    results = Results.of(source, metric, mode, reference)
     if not len(results.frame):
         problems = results.frame.attrs.get("problems", ())
         raise AnalysisError("; ".join(problems) or "nothing to report: there are no results")
-    drawn = dict(_draw(results, known, figures))
-    return Report(results, table(results, reference), drawn, known, tuple(formats), bool(figures), rebuild)
+    results = Results.of(results, *objective(results))
+    selected = dict(_select(results, known, figures))
+    drawn = {name: known[name].draw(frame) for name, frame in selected.items()}
+    with narrow_figures():
+        narrow = {name: known[name].draw(frame) for name, frame in selected.items()}
+    alts = {name: str(frame.attrs["alt"]) for name, frame in selected.items() if "alt" in frame.attrs}
+    return Report(results, table(results), drawn, known, tuple(formats), narrow, alts, bool(figures), rebuild)
 
 
-def _draw(results: Results, known: Mapping[str, Figure], wanted: Sequence[str] | None) -> Iterator[tuple[str, Picture]]:
-    """The figures asked for, or all that there is data for."""
+def _select(
+    results: Results, known: Mapping[str, Figure], wanted: Sequence[str] | None
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The data of the figures asked for, or of all that there is data for."""
     for name, figure in known.items():
         if wanted and name not in wanted:
             continue
         try:
-            selected = figure.select(results)
+            yield name, figure.select(results)
         except AnalysisError as error:
             if wanted:
                 raise AnalysisError(f"figure {name}: {error}") from None
-        else:
-            yield name, figure.draw(selected)
 
 
 @dataclass
@@ -126,6 +139,10 @@ class Report:
     known: Mapping[str, Figure]
     """What could have been drawn."""
     formats: Sequence[str]
+    narrow: Mapping[str, Picture]
+    """The same figures for a phone."""
+    alts: Mapping[str, str]
+    """What the figures show, in words."""
     partial: bool = False
     """Whether only some figures were asked for."""
     rebuild: str | None = None
@@ -134,15 +151,7 @@ class Report:
     @property
     def warnings(self) -> list[str]:
         """What a reader should know before trusting the numbers."""
-        found = list(self.results.frame.attrs.get("problems", []))
-        record = self.results.record
-        if record is None:
-            return [*found, "no record.json of a benchmark run: command, machine, versions and settings are unknown"]
-        for invocation in record.invocations:
-            if invocation.dirty:
-                commit = (invocation.commit or "?")[:12]
-                found.append(f"run on uncommitted changes to {commit}: {invocation.command}")
-        return found
+        return warnings(self.results)
 
     def contents(self) -> dict[str, bytes]:
         """Relative path -> bytes: the same for the same logs."""
@@ -159,7 +168,8 @@ class Report:
             except AnalysisError:
                 continue
         pictures = {name: render(figure, "svg") for name, figure in self.figures.items()}
-        texts["report.html"] = self.html({name: picture.decode() for name, picture in pictures.items()})
+        drawn = {name: picture.decode() for name, picture in pictures.items()}
+        texts["report.html"] = self.html(drawn, list(texts))
         result = {name: (text or "").encode() for name, text in texts.items()}
         for name, figure in self.figures.items():
             for kind in self.formats:
@@ -193,8 +203,8 @@ class Report:
                 if f"figures/{name}.{kind}" not in contents:
                     (folder / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
 
-    def html(self, pictures: Mapping[str, str]) -> str:
-        """The page; ``pictures`` are the figures as SVG."""
+    def html(self, pictures: Mapping[str, str], tables: Sequence[str] = ()) -> str:
+        """The page; ``pictures`` are the figures as SVG, ``tables`` the files beside it."""
         import jinja2
 
         environment = jinja2.Environment(
@@ -204,95 +214,58 @@ class Report:
             keep_trailing_newline=True,
             undefined=jinja2.StrictUndefined,
         )
-        text = files("stn_tune.analysis.reporting").joinpath("report.html.j2").read_text("utf-8")
+        folder = files("stn_tune.analysis.reporting")
         record = self.results.record
         sources = self.results.frame.attrs.get("sources", [])
-        return environment.from_string(text).render(
-            title=(record.name if record else "") or " and ".join(Path(source).name for source in sources),
-            facts=_facts(record) if record else {},
-            counts=_counts(self.results),
+        title = (record.name if record else "") or " and ".join(Path(source).name for source in sources)
+        found = headline(self.results, self.table)
+        entries = [self._entry(name, svg) for name, svg in pictures.items()]
+        lead = self._lead(entries)
+        light, dark = theme(svg for entry in entries for svg in (entry["drawn"].wide, entry["drawn"].narrow))
+        return environment.from_string(folder.joinpath("report.html.j2").read_text("utf-8")).render(
+            title=title,
+            kicker=_kicker(title, record),
+            claim=found.claim.replace(" ± ", "\u00a0±\u00a0").replace("n = ", "n\u00a0=\u00a0") if found else title,
+            details=found.details if found else [],
+            facts=run_facts(record) if record else {},
+            counts=counts(self.results),
             warnings=self.warnings,
-            sections=self.table.sections,
-            figures=[self._entry(name, svg) for name, svg in pictures.items()],
-            settings=_setting_lines(record.settings) if record else {},
-            invocations=[_invocation(invocation) for invocation in record.invocations] if record else [],
+            ranked=self.ranked,
+            sections=sections(self.results, self.table),
+            lead=lead,
+            figures=[entry for entry in entries if entry is not lead],
+            settings=setting_lines(record.settings) if record else {},
+            commands=commands(record) if record else [],
             rebuild=self.rebuild,
+            files=[*tables, *(path for entry in entries for path in entry["files"])],
+            light=light,
+            dark=dark,
+            script=folder.joinpath("report.js").read_text("utf-8"),
         )
+
+    @property
+    def ranked(self) -> bool:
+        """Whether anything is compared: a study may be data for figures alone."""
+        return bool(self.results.frame["compared"].astype(bool).any())
+
+    def _lead(self, entries: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """The figure on top: curves over time where methods are compared, else the study's own."""
+        own = [entry for entry in entries if entry["name"] not in FIGURES]
+        over_time = [entry for entry in entries if entry["name"] == TIME.name]
+        return next(iter([*over_time, *own, *entries] if self.ranked else [*own, *entries]), None)
 
     def _entry(self, name: str, svg: str) -> dict[str, Any]:
         """A figure for the page."""
-        caption = self.known[name].caption
+        caption = self.known[name].full_caption(self.results)
+        drawn = inlined(name, self.alts.get(name, caption), svg, self.figures[name], self.narrow.get(name))
         paths = [f"figures/{name}.{kind}" for kind in self.formats]
-        return {"name": name, "caption": caption, "files": paths, "svg": inline(svg, name, caption)}
+        return {"name": name, "caption": caption, "files": paths, "drawn": drawn}
 
 
-def inline(svg: str, name: str, caption: str) -> str:
-    """An SVG for use inside a page: unique ids, no external address, no style that affects the page."""
-
-    def own(tag: re.Match[str]) -> str:
-        text = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{name}-", tag[0])
-        return re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text)
-
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<defs>\s*<style[^>]*>.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<[^>]+>", own, body)
-    width = re.search(r'width="([\d.]+)pt"', body)
-    style = "stroke-linejoin: round; stroke-linecap: butt"
-    style += f"; max-width: {1.2 * float(width[1]):.0f}pt" if width else ""
-    return body.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}" style="{style}"', 1)
-
-
-def _counts(results: Results) -> str:
-    """``STN (5), grid search (5)``: labels with their numbers of experiments."""
-    numbers = results.frame.groupby("label")["experiment"].nunique()
-    return ", ".join(f"{results.title(label)} ({numbers[label]})" for label in results.labels)
-
-
-def _facts(record: RunRecord) -> dict[str, str]:
-    """What was asked for, in a few words."""
-    clocks = {"cpu": "CPU time", "device": "time on a GPU", "worker": "wall-clock time on a worker"}
-    facts = {
-        "task": record.task.title,
-        "preset": record.preset,
-        "changed settings": record.overrides,
-        "budget per method and seed (compute-seconds)": record.budget_s,
-        "compute-seconds count": clocks[record.clock],
-        "workers": record.workers,
-        "selected by": record.task.metric,
-    }
-    return {words: _text(value) for words, value in facts.items() if value not in (None, "", ())}
-
-
-def _invocation(invocation: Invocation) -> dict[str, Any]:
-    """One invocation of the runner, for the page."""
-    commit = (invocation.commit or "unknown") + (", with uncommitted changes" if invocation.dirty else "")
-    about = {
-        "started": invocation.started,
-        "code": commit,
-        "machine": _pairs(invocation.machine),
-        "versions": _pairs(invocation.versions),
-    }
-    return {"command": invocation.command, "about": about}
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key.replace('_', ' ')} {_text(value)}" for key, value in values.items()) or "unknown"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_text(item) for item in value) or "none"
-    if isinstance(value, Mapping):
-        return _pairs(value)
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _setting_lines(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """``stn.warmup`` -> its value; deeper values, such as a domain of the space, are one line."""
-    result: dict[str, str] = {}
-    for key, value in settings.items():
-        if isinstance(value, Mapping) and not prefix:
-            result |= _setting_lines(value, f"{key}.")
-        else:
-            result[f"{prefix}{key}"] = _text(value)
-    return result
+def _kicker(title: str, record: RunRecord | None) -> str:
+    """The line above the headline: what was run, and with how much."""
+    if record is None:
+        return title
+    facts = [title, f"preset {record.preset}" if record.preset else ""]
+    facts.append(f"{record.budget_s:g} compute-seconds per method and seed" if record.budget_s else "")
+    return " · ".join(filter(None, facts))

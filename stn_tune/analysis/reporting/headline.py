@@ -1,0 +1,182 @@
+"""headline: what came out, in one sentence with its uncertainty, and a few more that qualify it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from stn_tune.analysis import comparison, render
+from stn_tune.analysis.comparison import Measured
+from stn_tune.analysis.results import Results
+from stn_tune.analysis.stats import FEWEST
+from stn_tune.analysis.tables import Table
+
+LEVEL = 0.95
+SIGNIFICANT = 0.05
+"""Of p-values after Holm's correction."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The result: ``claim`` is one sentence, ``details`` are more."""
+
+    claim: str
+    details: Sequence[str]
+
+
+def headline(results: Results, table: Table) -> Headline | None:
+    """The best method by its test value (else by the value that selects), and whether its lead is significant.
+
+    Methods that build on another's results, and those with fewer seeds than the reference, do not compete. None where
+    nothing is compared or nothing is finite.
+    """
+    if not results.frame["compared"].astype(bool).any():
+        return None
+    results = results.compared
+    long = table.long[table.long["metric"] == table.long["metric"].iloc[0]]
+    split = "test" if (long["split"] == "test").any() else "val"
+    own = long[(long["split"] == split) & np.isfinite(long["mean"])].set_index("label")
+    own, left_out = _competitors(results, own)
+    if own.empty:
+        return None
+    own = own.sort_values("mean", ascending=results.mode == "min", kind="stable")
+    race = _Race(results, own, Measured(_column(results, split), split, str(long["metric"].iloc[0])))
+    details = [*race.details(), *_first(results, table, race), *left_out]
+    return Headline(race.claim(), details)
+
+
+def _column(results: Results, split: str) -> str:
+    return f"test_{results.metric.removeprefix('val_')}" if split == "test" else results.metric
+
+
+def _competitors(results: Results, own: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Labels that start from nothing on as many seeds as the reference; and who else there is."""
+    building = [label for label in own.index if results.method(label).builds_on is not None]
+    own = own.drop(building)
+    wanted = own["n"].get(results.reference(), own["n"].max())
+    few = [results.title(label) for label in own.index[own["n"] < wanted]]
+    words = [f"Not ranked, for lack of seeds: {_and(few)}."] if few else []
+    if building:
+        words.append(
+            f"Not ranked, because they build on another method's results: {_and(map(results.title, building))}."
+        )
+    return own[own["n"] >= wanted], words
+
+
+class _Race:
+    """Competitors, best first, and the paired differences of all others to the best."""
+
+    def __init__(self, results: Results, own: pd.DataFrame, measured: Measured):
+        self.results, self.own, self.measured = results, own, measured
+        self.best = str(own.index[0])
+        self.tied = [str(label) for label in own.index if own["mean"][label] == own["mean"].iloc[0]]
+        ends = comparison.finals(results)
+        ends = ends[ends["label"].isin(own.index)]
+        found = comparison.differences(ends, [measured], self.best, LEVEL, results.mode).set_index("label")
+        found = found.reindex(own.index[1:])
+        self.p = found["holm_p"]
+        self.ahead = [str(label) for label in found.index[self.p < SIGNIFICANT]]
+        self.level = [str(label) for label in found.index if label not in self.ahead]
+        self.seeds = int(own["n"].iloc[0])
+        self.tested = bool(self.p.notna().any())
+        self.places = render.decimals(own["mean"], (own["high"] - own["low"]) / 2)
+
+    @property
+    def noun(self) -> str:
+        """ "test loss", "validation accuracy" """
+        name = self.measured.column
+        return re.sub("^val_", "validation ", name).replace("_", " ")
+
+    @property
+    def place(self) -> str:
+        record = self.results.record
+        return "" if record is None else f" on {record.task.title}"
+
+    @property
+    def end(self) -> str:
+        return "lowest" if self.results.mode == "min" else "highest"
+
+    def value(self, label: str) -> str:
+        """ "4.599 ± 0.019" """
+        row: Any = self.own.loc[label]
+        mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
+        return render.with_interval(mean, low, high, self.places)
+
+    def titles(self, labels: Sequence[str]) -> str:
+        return _and(map(self.results.title, labels))
+
+    def claim(self) -> str:
+        """One sentence."""
+        name, value = self.results.title(self.best), f"{self.value(self.best)} (n = {self.seeds})"
+        if len(self.own) == 1:
+            return f"{name} reaches a {self.noun} of {value}{self.place}."
+        if len(self.tied) > 1:
+            return f"{self.titles(self.tied)} tie for the {self.end} {self.noun}{self.place}: {value}."
+        if not self.tested:
+            return f"{name} has the {self.end} {self.noun}{self.place}: {value}, too few seeds for a test."
+        if not self.level:
+            which = f"{name} reaches the {self.end} {self.noun}{self.place}"
+            return f"{which}: {value}, significantly ahead of every other method."
+        if not self.ahead:
+            return f"No method is significantly ahead{self.place}: {name} has the {self.end} mean {self.noun}, {value}."
+        rest = f"its lead over {self.titles(self.level)} is not significant"
+        return f"{name} has the {self.end} mean {self.noun}{self.place}: {value}; {rest}."
+
+    def details(self) -> list[str]:
+        """Who comes next, and what was tested."""
+        if len(self.own) == 1:
+            return []
+        others = [label for label in map(str, self.own.index) if label not in self.tied]
+        words = []
+        if others:
+            words.append(f"Next: {self.results.title(others[0])}, {self.value(others[0])}.")
+        if self.seeds == 1:
+            return [*words, "One seed each: how much of this is chance is not known."]
+        if not self.tested:
+            return [*words, f"Tests and intervals need {FEWEST} seeds."]
+        if self.ahead:
+            name = self.results.title(self.best)
+            words.append(f"{name} is significantly ahead of {self.titles(self.ahead)}{self._worst(self.ahead)}.")
+        if self.level:
+            words.append(f"Not significantly behind: {self.titles(self.level)}{self._worst(self.level, least=True)}.")
+        return [*words, "Paired t-tests over seeds, Holm-corrected, 5 % level; ±: half of the 95 % t-interval."]
+
+    def _worst(self, labels: Sequence[str], least: bool = False) -> str:
+        """The p-value nearest to the level, in brackets."""
+        known = self.p[list(labels)].dropna()
+        if known.empty:
+            return ""
+        sign = "≥" if least else "≤"
+        value = render.probability(float(known.min() if least else known.max()))
+        return f" (p {value})" if value.startswith("<") else f" (p {sign} {value})"
+
+
+def _first(results: Results, table: Table, race: _Race) -> list[str]:
+    """Whose final values the reference had before they had."""
+    reference = results.reference()
+    times = table.times[table.times["label"].isin(race.own.index)]
+    if times.empty:
+        return []
+    first = times[times["reference_s"] < times["own_s"]]
+    name, main = results.title(reference), re.sub("^val_", "validation ", results.metric).replace("_", " ")
+    if first.empty:
+        return [f"{name} is not first to the final {main} of any other method."]
+    which = "every other method" if len(first) == len(times) else _and(results.title(label) for label in first["label"])
+    own, theirs = (_range(first[column]) for column in ("reference_s", "own_s"))
+    return [f"{name} is first to the final {main} of {which}: after {own} compute-seconds, the others after {theirs}."]
+
+
+def _range(values: pd.Series) -> str:
+    low, high = render.seconds(float(values.min())), render.seconds(float(values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
+def _and(words: object) -> str:
+    """ "a, b and c" """
+    *most, last = [str(word) for word in words]  # type: ignore[attr-defined]
+    return f"{', '.join(most)} and {last}" if most else last

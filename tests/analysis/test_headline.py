@@ -1,0 +1,129 @@
+"""The sentence on top of a report: computed, with its uncertainty, and honest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stn_tune.analysis import Results, load, table
+from stn_tune.analysis.reporting.headline import headline
+from stn_tune.analysis.reporting.sections import sections
+from tests.analysis import logs
+
+
+def found(tmp_path, finals: dict[str, list[float]], **changes):
+    """Methods whose runs end at these validation values; test values are 0.5 above."""
+    runs = {(m, s): logs.rows([9.0, value]) for m, values in finals.items() for s, value in enumerate(values)}
+    logs.write_runs(tmp_path, runs, **changes)
+    results = Results.of(load(tmp_path))
+    return headline(results, table(results))
+
+
+def test_a_significant_lead_is_said_with_its_uncertainty(tmp_path):
+    said = found(
+        tmp_path, {"stn": [1.0, 1.01, 1.02, 1.01], "grid": [2.0, 2.02, 2.01, 2.03], "pbt": [3.0, 3.1, 3.0, 3.1]}
+    )
+    assert said.claim.startswith("STN reaches the lowest test loss on Penn Treebank: 1.510 ± 0.013 (n = 4)")
+    assert said.claim.endswith("significantly ahead of every other method.")
+    assert said.details[0].startswith("Next: grid search, 2.515 ±")
+    assert any("Holm-corrected" in line for line in said.details)
+    assert (
+        any("STN is first to the final validation loss of every other method" in line for line in said.details) is False
+    )
+
+
+def test_a_lead_that_is_not_significant_is_not_claimed(tmp_path):
+    said = found(tmp_path, {"stn": [1.0, 1.3, 0.9], "grid": [1.1, 1.1, 1.1]})
+    assert said.claim.startswith("No method is significantly ahead on Penn Treebank: STN has the lowest mean test loss")
+    assert any(line.startswith("Not significantly behind: grid search (p ≥ ") for line in said.details)
+
+
+def test_who_is_level_is_named(tmp_path):
+    finals = {"stn": [1.0, 1.1, 1.05, 1.02], "pbt": [1.02, 1.08, 1.07, 1.02], "grid": [2.0, 2.1, 2.05, 2.03]}
+    said = found(tmp_path, finals)
+    assert said.claim.endswith("; its lead over PBT is not significant.")
+    assert "STN is significantly ahead of grid search (p <0.001)." in said.details
+
+
+def test_it_need_not_be_the_reference_that_wins(tmp_path):
+    said = found(tmp_path, {"stn": [2.0, 2.01, 2.02], "pbt": [1.0, 1.01, 1.03]})
+    assert said.claim.startswith("PBT reaches the lowest test loss")
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(1, "One seed each"), (2, "Tests and intervals need 3 seeds.")])
+def test_few_seeds_have_no_test(tmp_path, seeds, words):
+    said = found(tmp_path, {"stn": [1.0, 1.1][:seeds], "grid": [2.0, 2.1][:seeds]})
+    assert said.claim.endswith("too few seeds for a test.")
+    assert "±" not in said.claim
+    assert any(line.startswith(words) for line in said.details)
+
+
+def test_a_tie_has_two_names(tmp_path):
+    said = found(tmp_path, {"stn": [1.0, 1.2, 1.1], "grid": [1.0, 1.2, 1.1], "pbt": [2.0, 2.1, 2.2]})
+    assert said.claim.startswith("STN and grid search tie for the lowest test loss on Penn Treebank: 1.60 ±")
+    assert said.details[0].startswith("Next: PBT")
+
+
+def test_more_may_be_better(tmp_path):
+    task = replace(logs.TASK, metric="val_accuracy", mode="max", unit="")
+    infos = []
+    for method, values in {"stn": [0.9, 0.91, 0.92], "grid": [0.5, 0.51, 0.53]}.items():
+        for seed, value in enumerate(values):
+            rows = [row | {"val_accuracy": value, "test_accuracy": value - 0.1} for row in logs.rows([1.0])]
+            infos.append(logs.write_run(tmp_path, method, seed, rows, task=task))
+    logs.write_record(tmp_path, infos, task=task)
+    results = Results.of(load(tmp_path))
+    said = headline(results, table(results))
+    assert said.claim.startswith("STN reaches the highest test accuracy on Penn Treebank: 0.810 ± 0.025 (n = 3)")
+
+
+def test_one_method_has_a_value_and_no_lead(tmp_path):
+    assert (
+        found(tmp_path, {"stn": [1.0, 1.1, 1.2]}).claim
+        == "STN reaches a test loss of 1.60 ± 0.25 (n = 3) on Penn Treebank."
+    )
+
+
+def test_what_builds_on_others_or_lacks_seeds_does_not_win(tmp_path):
+    said = found(tmp_path, {"stn": [1.0, 1.01, 1.0], "grid": [2.0, 2.02, 2.01], "replay": [0.5] * 3, "tpe": [0.4]})
+    assert said.claim.startswith("STN reaches")
+    assert "Not ranked, for lack of seeds: TPE." in said.details
+    assert any("build on another method's results: STN schedule replayed" in line for line in said.details)
+
+
+def test_data_for_figures_have_no_headline_and_no_ranks(tmp_path):
+    info = logs.write_run(tmp_path, "stn", 0, logs.rows([1.0]), variant={"scale": 1.0}, compared=False)
+    logs.write_record(tmp_path, [info])
+    results = Results.of(load(tmp_path))
+    made = table(results)
+    assert headline(results, made) is None
+    (only,) = sections(results, made)
+    assert "rank" not in only.columns
+    assert "rank" not in made.frame.columns
+
+
+def test_the_first_table_has_test_values_first_and_nothing_twice(tmp_path):
+    runs = {}
+    for method, value in {"stn": 1.0, "grid": 2.0}.items():
+        for seed in range(3):
+            rows = logs.rows([value + seed / 100], test_accuracy=0.5 + value / 10 + seed / 50)
+            for row in rows:
+                row |= {
+                    "val_perplexity": 2.718281828 ** row["val_loss"],
+                    "test_perplexity": 2.718281828 ** row["test_loss"],
+                }
+            runs[method, seed] = rows
+    logs.write_runs(tmp_path, runs)
+    results = Results.of(load(tmp_path))
+    first, differences, *rest = sections(results, table(results))
+    assert first.columns == ["method", "test loss", "test accuracy", "val loss", "n", "trials", "compute s", "rank"]
+    assert [row[0] for row in first.rows] == ["STN", "grid search"]
+    assert (0, 1) in first.bold
+    assert differences.title == "Differences to STN"
+    assert differences.columns == ["method", "n", "test loss", "test accuracy", "val loss"], "a row per method"
+    assert differences.rows[0][2].startswith("1.00")
+    assert "(p <0.001)" in differences.rows[0][2]
+    assert all(
+        "–" not in set(cells) or set(cells) != {"–"} for s in [first, *rest] for cells in zip(*s.rows, strict=True)
+    )
