@@ -12,11 +12,10 @@ from baselines.plan import EarlierResult, Method, Plan, Setting
 if TYPE_CHECKING:
     from baselines.points import GridSearch as GridSearch
     from baselines.points import RandomSearch as RandomSearch
-    from baselines.skopt_search import SkOptSearch as SkOptSearch
 
-__all__ = ["METHODS", "EarlierResult", "GridSearch", "Method", "Plan", "RandomSearch", "Setting", "SkOptSearch"]
+__all__ = ["METHODS", "EarlierResult", "GridSearch", "Method", "Plan", "RandomSearch", "Setting"]
 
-_MODULE_OF = {"GridSearch": "points", "RandomSearch": "points", "SkOptSearch": "skopt_search"}
+_MODULE_OF = {"GridSearch": "points", "RandomSearch": "points"}
 
 
 def __getattr__(name: str) -> Any:

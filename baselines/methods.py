@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import stn_tune as stn
-from baselines.plan import Method, Plan, Setting, Values
+from baselines.plan import Method, Plan, Setting, TuningProblem, Values
 from stn_tune.record import MethodInfo, Style
 
 RANDOM_DRAWS = 2
@@ -20,6 +20,9 @@ which can be all that a budget has room for."""
 
 PERTURBATION_INTERVAL = 3
 """Epochs between the perturbations of a population's members."""
+
+GRACE_PERIOD, REDUCTION_FACTOR = 4, 3
+"""Epochs that ASHA gives to every trial, and the share, one in so many, that it promotes."""
 
 
 def self_tuning(s: Setting) -> Plan:
@@ -56,10 +59,8 @@ def random(s: Setting) -> Plan:
 
 
 def bayes(s: Setting) -> Plan:
-    """scikit-optimize's Gaussian process with expected improvement."""
-    from baselines.skopt_search import SkOptSearch
-
-    search = SkOptSearch(n_initial_points=RANDOM_DRAWS, seed=s.seed, points_to_evaluate=s.start)
+    """A Gaussian process with expected improvement."""
+    search = stn.SkOptSearch(n_initial_points=RANDOM_DRAWS, seed=s.seed, points_to_evaluate=s.start)
     return Plan(s.problem.fixed(), s.problem.space, search)
 
 
@@ -89,7 +90,9 @@ def asha(s: Setting) -> Plan:
 
     from baselines.points import RandomSearch
 
-    halving = ASHAScheduler(time_attr="training_iteration", grace_period=4, reduction_factor=3, max_t=1000)
+    halving = ASHAScheduler(
+        time_attr="training_iteration", grace_period=GRACE_PERIOD, reduction_factor=REDUCTION_FACTOR, max_t=1000
+    )
     return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed, s.start), halving)
 
 
@@ -137,7 +140,7 @@ def _pb2_bounds(space: stn.HyperSpace, name: str) -> list[float]:
 def _population(s: Setting, scheduler: Any) -> Plan:
     from ray.tune.search.basic_variant import BasicVariantGenerator
 
-    members = max(s.problem.population, s.workers)
+    members = population_size(s.problem, s.workers)
     return Plan(
         s.problem.fixed(),
         s.problem.space,
@@ -150,14 +153,27 @@ def _population(s: Setting, scheduler: Any) -> Plan:
     )
 
 
+def population_size(problem: TuningProblem, workers: int) -> int:
+    """Members of PBT and PB2: at least as many as there are workers."""
+    return max(problem.population, workers)
+
+
+def population_settings(problem: TuningProblem, workers: int) -> dict[str, Any]:
+    """What the record says of PBT and PB2."""
+    return {"population": population_size(problem, workers), "perturbation_interval": PERTURBATION_INTERVAL}
+
+
+def halving_settings(problem: TuningProblem, workers: int) -> dict[str, Any]:
+    """What the record says of ASHA."""
+    return {"grace_period": GRACE_PERIOD, "reduction_factor": REDUCTION_FACTOR}
+
+
 def hybrid(s: Setting) -> Plan:
     """Self-tuned trials inside a search for the learning rate."""
     from ray import tune
 
-    from baselines.skopt_search import SkOptSearch
-
     lr = s.problem.lr
-    outer = SkOptSearch(n_initial_points=3, seed=s.seed, points_to_evaluate=[{"lr": lr}])
+    outer = stn.SkOptSearch(n_initial_points=3, seed=s.seed, points_to_evaluate=[{"lr": lr}])
     search = stn.STNSearch(online=list(s.problem.space), outer=outer, seed=s.seed, **s.problem.stn_options)
     config = {**s.problem.space, "lr": tune.loguniform(lr / 10, lr * 3)}
     return Plan(stn.STNTrainable.of(s.problem.task), config, search)
@@ -232,9 +248,13 @@ _ENTRIES = [
     Method(bayes, _info("bayes", "Bayesian optimisation", "Bayesian optimisation (scikit-optimize)", PINK)),
     Method(tpe, _info("tpe", "TPE", "tree-structured Parzen estimator (Optuna)", AMBER)),
     Method(gp, _info("gp", "GP (Optuna)", "Gaussian process (Optuna)", AMBER, "dashed")),
-    Method(asha, _info("asha", "ASHA", "random search with successive halving (ASHA)", SKY, stops_early=True)),
-    Method(pbt, _info("pbt", "PBT", "population-based training", BLACK)),
-    Method(pb2, _info("pb2", "PB2", "population-based bandits", BLACK, "dashed")),
+    Method(
+        asha,
+        _info("asha", "ASHA", "random search with successive halving (ASHA)", SKY, stops_early=True),
+        settings=halving_settings,
+    ),
+    Method(pbt, _info("pbt", "PBT", "population-based training", BLACK), settings=population_settings),
+    Method(pb2, _info("pb2", "PB2", "population-based bandits", BLACK, "dashed"), settings=population_settings),
     Method(
         hybrid,
         _info("hybrid", "STN + search", "STNs, with Bayesian optimisation of the learning rate", ORANGE, "dashed"),

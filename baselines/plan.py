@@ -110,6 +110,11 @@ class Plan:
     """Whether the scheduler itself keeps to the number of workers."""
 
 
+def no_settings(problem: TuningProblem, workers: int) -> Mapping[str, Any]:
+    """For methods that have none of their own."""
+    return {}
+
+
 @dataclass(frozen=True)
 class Method:
     """How a tuner is run, and how it is presented."""
@@ -120,5 +125,7 @@ class Method:
     """For help, tables and figures."""
     online: bool = False
     """Whether it tunes hyperparameters inside its trials."""
+    settings: Callable[[TuningProblem, int], Mapping[str, Any]] = no_settings
+    """What the run record says it was run with; called with the problem and the number of workers."""
     takes_schedule: bool = False
     """Whether ``--schedule FILE`` can replace the result that it builds on."""

@@ -14,7 +14,7 @@ import ray.cloudpickle as pickle
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import assign_value, parse_spec_vars
 
-from baselines.config_paths import path_text, value_at
+from stn_tune.nested import name_of, value_at
 
 ROUNDS = 6
 
@@ -43,7 +43,10 @@ class PointSearch(Searcher):  # type: ignore[misc]  # ray has no types
         self._config = copy.deepcopy(config)
         _, domains, grids = parse_spec_vars(self._config)
         self._leaves = self.leaves(domains, grids)
-        self._forced = [[value_at(point, path) for path, _ in self._leaves] for point in self.points_to_evaluate]
+        self._forced = [
+            [value_at(point, path, "points_to_evaluate") for path, _ in self._leaves]
+            for point in self.points_to_evaluate
+        ]
         return True
 
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
@@ -86,7 +89,7 @@ class RandomSearch(PointSearch):
     def leaves(self, domains: Sequence[Any], grids: Sequence[Any]) -> list[tuple[tuple[Any, ...], Any]]:
         """The domains."""
         if grids:
-            raise ValueError(f"{path_text(grids[0][0])} is a grid_search; RandomSearch draws from domains")
+            raise ValueError(f"{name_of(grids[0][0])} is a grid_search; RandomSearch draws from domains")
         return list(domains)
 
     def point(self, index: int) -> Sequence[Any]:
@@ -108,7 +111,7 @@ class GridSearch(PointSearch):
         """The grids."""
         if domains:
             raise ValueError(
-                f"{path_text(domains[0][0])} is a {type(domains[0][1]).__name__} domain; GridSearch needs "
+                f"{name_of(domains[0][0])} is a {type(domains[0][1]).__name__} domain; GridSearch needs "
                 f"tune.grid_search([...]) for each hyperparameter"
             )
         return list(grids)

@@ -94,6 +94,7 @@ def _variant(label: str) -> tuple[str, dict[str, str | float | bool], bool]:
         return "grid", {"view": "heatmap"}, False
     if method not in METHODS:  # the theory study named the network first
         method, variant = "stn", {"network": method}
+    theory = "network" in variant
     for word in words:
         key, equals, value = word.partition("=")
         if equals:
@@ -102,7 +103,7 @@ def _variant(label: str) -> tuple[str, dict[str, str | float | bool], bool]:
         else:
             key, flag = FLAGS[word]
             variant[key] = flag
-    return method, variant, True
+    return method, variant, not theory
 
 
 def _trial(trial: Mapping[str, Any]) -> TrialInfo:

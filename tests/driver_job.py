@@ -8,7 +8,7 @@ from pathlib import Path
 import ray
 from ray import tune
 from ray.tune import CheckpointConfig, RunConfig, TuneConfig
-from ray.tune.search.optuna import OptunaSearch
+from ray.tune.search import ConcurrencyLimiter
 
 import stn_tune as stn
 from tests.digits_task import SPACE, Slow
@@ -16,8 +16,12 @@ from tests.digits_task import SPACE, Slow
 TRAINABLE = stn.STNTrainable.of(Slow)
 
 
+def outer() -> stn.SkOptSearch:
+    return stn.SkOptSearch(n_initial_points=1, seed=5)
+
+
 def tuner(folder: str) -> tune.Tuner:
-    search = stn.STNSearch(online=["dropout", "cutout"], outer=OptunaSearch(seed=5))
+    search = stn.STNSearch(online=["dropout", "cutout"], outer=ConcurrencyLimiter(outer(), max_concurrent=1))
     return tune.Tuner(
         TRAINABLE,
         param_space=SPACE,

@@ -14,7 +14,8 @@ import pytest
 import ray
 from ray import tune
 
-from tests.driver_job import TRAINABLE
+from tests.digits_task import SPACE
+from tests.driver_job import TRAINABLE, outer
 
 REPO = Path(__file__).parents[1]
 
@@ -55,3 +56,19 @@ def test_a_killed_driver_is_carried_on_by_restore(tmp_path):
         assert rows(tmp_path / "run" / name) == before, "a finished trial is not run again"
     assert len({result.config["lr"] for result in results}) == 3
     assert sorted(result.config["stn"]["seed"] for result in results) == [0, 1, 2], "the searcher counts on"
+    assert [result.config["lr"] for result in in_order(results)] == uninterrupted(in_order(results))
+
+
+def in_order(results) -> list:
+    return sorted(results, key=lambda result: result.config["stn"]["seed"])
+
+
+def uninterrupted(results) -> list[float]:
+    """The learning rates that the outer searcher suggests when nothing kills it: a design of one, then the model's."""
+    searcher = outer()
+    searcher.set_search_properties("val_loss", "min", {"lr": SPACE["lr"]})
+    found = []
+    for trial, result in enumerate(results):
+        found.append(searcher.suggest(str(trial))["lr"])
+        searcher.on_trial_complete(str(trial), result.metrics)
+    return found

@@ -31,8 +31,8 @@ class Short(Digits):
         return len(val_losses) == self.limit
 
 
-def make(task=Short, config=CONFIG, **options):
-    trainable = stn.STNTrainable.of(task, space=ONLINE, hyper_lr=0.05, refine=True, **options)
+def make(task=Short, config=CONFIG, refine=True, **options):
+    trainable = stn.STNTrainable.of(task, space=ONLINE, hyper_lr=0.05, refine=refine, **options)
     return trainable(config={**config, "seed": 5})
 
 
@@ -60,7 +60,8 @@ def test_a_plain_network_follows_the_schedule_as_a_replay_would(tmp_path):
     assert [row["training_iteration"] for row in rows] == [1, 2, 3, 4, 5]
     assert [(row["epoch"], row["step"]) for row in rows] == [(1, 10), (2, 20), (3, 30), (1, 10), (2, 20)]
     alone = stn.STNTrainable.of(Short, space=ONLINE, hyper_lr=0.05)(config={**CONFIG, "seed": 5})
-    assert [exact(row) | {"phase": "tuning"} for row in to_the_end(alone)] == [exact(row) for row in rows[:TUNED]]
+    extra = {"phase": "tuning", "network": 0}
+    assert [exact(row) | extra for row in to_the_end(alone)] == [exact(row) for row in rows[:TUNED]]
     replay = stn.FixedTrainable.of(Short, schedule=schedule)(config={**CONFIG, "seed": 5})
     for row, replayed in zip(rows[TUNED:], to_the_end(replay), strict=True):
         same = set(exact(replayed)) - {"best_val_loss", "test_loss", "test_error"}
@@ -129,6 +130,28 @@ def test_a_trial_resumes_bit_for_bit_from_either_phase(options, tmp_path):
         assert saved_schedule(again, tmp_path / "again") == schedules[-1]
 
 
+def test_several_plain_networks_each_with_a_seed_of_its_own(tmp_path):
+    whole = make(refine=3)
+    rows = []
+    for k in range(TUNED + 3 * REFINED):
+        rows.append(whole.train())
+        saved_schedule(whole, tmp_path / str(k))
+    assert [row["network"] for row in rows] == [0] * TUNED + [1] * REFINED + [2] * REFINED + [3] * REFINED
+    assert [row["done"] for row in rows] == [False] * (len(rows) - 1) + [True]
+    assert [exact(row) for row in rows[: TUNED + REFINED]] == [exact(row) for row in to_the_end(make())]
+    assert rows[-1]["best_val_loss"] == min(row["val_loss"] for row in rows)
+    for before, after in pairwise(rows):
+        assert after["best_val_loss"] <= before["best_val_loss"]
+    assert len({row["val_loss"] for row in rows}) == len(rows)
+    for network in (1, 2, 3):
+        own = [row for row in rows if row["network"] == network]
+        assert [row["hp/dropout"] for row in own] == [row["hp/dropout"] for row in rows[TUNED : TUNED + REFINED]]
+    again = make(refine=3)
+    for k in (TUNED + REFINED - 1, TUNED + REFINED, 1):
+        again.load_checkpoint(str(tmp_path / str(k)))
+        assert [exact(again.train()) for _ in rows[k + 1 :]] == [exact(row) for row in rows[k + 1 :]], k
+
+
 def test_a_reused_process_starts_with_an_stn():
     trainable = make()
     first = [exact(row) for row in to_the_end(trainable)]
@@ -189,7 +212,8 @@ def test_the_search_takes_the_option():
 
 
 def test_the_option_is_checked():
-    with pytest.raises(ValueError, match="refine is 1; it must be true or false"):
-        stn.STNSearch(online=["dropout"], refine=1)
+    for wrong in (-1, 0.5, "yes", None):
+        with pytest.raises(ValueError, match=f"refine is {wrong!r}; it must be true, false or a number of networks"):
+            stn.STNSearch(online=["dropout"], refine=wrong)
     with pytest.raises(TypeError, match="refine"):
         stn.FixedTrainable.of(Short, refine=True)

@@ -5,27 +5,24 @@ import logging
 import pytest
 import torch
 from ray import tune
-from ray.tune.search import Searcher
+from ray.tune.search import ConcurrencyLimiter, Repeater, Searcher
 from ray.tune.search.optuna import OptunaSearch
 from torch import nn
 
 import stn_tune as stn
-from tests.searchers import SearcherConformance
+from stn_tune.raytune.trial_config import seed_of
+from stn_tune.testing.searchers import SPACE as SUITE_SPACE
+from stn_tune.testing.searchers import SearcherSuite
 
 logging.getLogger("optuna").setLevel(logging.WARNING)
 
 
-class TestRandomOuter(SearcherConformance):
+class TestRandomOuter(SearcherSuite):
     def make(self, **options):
         return stn.STNSearch(online=["drop"], **options)
 
-    def ready(self, mode="min", **options):
-        from tests import searchers
-
-        searcher = self.make(**options)
-        space = {**searchers.SPACE, "drop": tune.uniform(0, 0.9)}
-        assert searcher.set_search_properties("loss", mode, space, num_samples=100)
-        return searcher
+    def space(self):
+        return {**SUITE_SPACE, "drop": tune.uniform(0, 0.9)}
 
     def result(self, value):
         return {**super().result(value), "scale/drop": 0.5, "hp/drop": 0.1}
@@ -34,6 +31,17 @@ class TestRandomOuter(SearcherConformance):
 class TestOptunaOuter(TestRandomOuter):
     def make(self, **options):
         return stn.STNSearch(online=["drop"], outer=OptunaSearch(seed=3), **options)
+
+
+class TestSkOptOuter(TestRandomOuter):
+    def make(self, **options):
+        return stn.STNSearch(online=["drop"], outer=stn.SkOptSearch(seed=3, n_initial_points=4), **options)
+
+
+class TestWrappedOuter(TestRandomOuter):
+    def make(self, **options):
+        outer = ConcurrencyLimiter(stn.SkOptSearch(seed=3, n_initial_points=4), max_concurrent=100)
+        return stn.STNSearch(online=["drop"], outer=outer, **options)
 
 
 SPACE = {
@@ -227,3 +235,128 @@ def test_every_option_reaches_a_loop_of_ones_own():
     config["stn"]["options"]["warmup"] = 2
     with pytest.raises(ValueError, match=r"warmup is 2, but only STNTrainable counts iterations: .* warmup_steps"):
         stn.tuner_from_config(config, model, hyper, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_repeats_of_the_outer_searcher_have_seeds_of_their_own():
+    outer = Repeater(stn.SkOptSearch(n_initial_points=2, seed=0), repeat=2)
+    search = ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer), num_samples=6)
+    configs = []
+    for i in range(6):
+        configs.append(search.suggest(f"t{i}"))
+        search.on_trial_complete(f"t{i}", {"val_loss": float(i), "scale/drop": 1, **SCALES})
+    assert [config["lr"] for config in configs[::2]] == [config["lr"] for config in configs[1::2]]
+    assert len({config["lr"] for config in configs}) == 3
+    assert len({seed_of(config) for config in configs}) == 6
+    assert [value for _, value in outer.searcher._observed] == [0.5, 2.5, 4.5], "the mean of each pair"
+
+
+SCALES = {"scale/augment/holes": 1, "scale/augment/hue": 1}
+
+
+def test_repeats_around_the_search_have_seeds_of_their_own():
+    inner = stn.STNSearch(online=["drop", "augment/*"], outer=stn.SkOptSearch(n_initial_points=2, seed=0), seed=7)
+    search = Repeater(inner, repeat=3)
+    ready(search, num_samples=6)
+    configs = [search.suggest(f"t{i}") for i in range(3)]
+    assert [seed_of(config) for config in configs] == [7, 8, 9]
+    assert len({config["lr"] for config in configs}) == 1
+    for i in range(3):
+        search.on_trial_complete(f"t{i}", result={"val_loss": float(i)}, error=False)
+    assert [value for _, value in inner.outer._observed] == [1.0]
+    assert "__trial_index__" not in stn.hyper_from_config(configs[1]).constants
+
+
+def test_states_of_searchers_around_the_outer_one_are_restored(tmp_path):
+    """Without them a ConcurrencyLimiter would ignore the results of trials that ran when the driver was killed."""
+
+    def make():
+        outer = ConcurrencyLimiter(stn.SkOptSearch(n_initial_points=1, seed=0), max_concurrent=2)
+        return stn.STNSearch(online=["drop", "augment/*"], outer=outer)
+
+    search, restored = ready(make()), make()
+    search.suggest("a")
+    search.save(str(tmp_path / "state"))
+    restored.restore(str(tmp_path / "state"))
+    result = {"val_loss": 3.0, "scale/drop": 1, **SCALES}
+    for each in (search, restored):
+        each.on_trial_complete("a", result)
+    assert [value for _, value in restored.outer.searcher._observed] == [3.0]
+    assert restored.suggest("b") == search.suggest("b")
+    with pytest.raises(ValueError, match="an outer searcher of ConcurrencyLimiter around a searcher; make this one"):
+        stn.STNSearch(online=["drop"], outer=stn.SkOptSearch()).restore(str(tmp_path / "state"))
+
+
+def outer_searcher(kind, points):
+    if kind == "optuna":
+        return OptunaSearch(points_to_evaluate=points, seed=0)
+    outer = stn.SkOptSearch(points_to_evaluate=points, n_initial_points=1, seed=0)
+    return outer if kind == "skopt" else ConcurrencyLimiter(outer, max_concurrent=9)
+
+
+@pytest.mark.parametrize("kind", ["optuna", "skopt", "limited"])
+def test_a_trial_starts_from_the_online_values_of_its_point(kind):
+    points = [{"lr": 0.1, "drop": 0.3}, {"lr": 0.2}, {"lr": 0.1, "drop": 0.6, "augment/holes": 3}]
+    search = ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer_searcher(kind, points), init={"drop": 0.05}))
+    configs = [search.suggest(str(i)) for i in range(4)]
+    assert [config["lr"] for config in configs[:3]] == [0.1, 0.2, 0.1]
+    assert [config["drop"] for config in configs] == [0.3, 0.05, 0.6, 0.05]
+    assert [config["augment"]["holes"] for config in configs] == [2, 2, 3, 2]
+    assert stn.hyper_from_config(configs[2]).values_now()["drop"] == pytest.approx(0.6)
+
+
+def test_an_online_value_outside_its_domain_is_named():
+    outer = stn.SkOptSearch(points_to_evaluate=[{"lr": 0.1, "drop": 2.0}])
+    with pytest.raises(stn.SpaceError, match=r"drop: .*2\.0"):
+        ready(stn.STNSearch(online=["drop", "augment/*"], outer=outer))
+
+
+@pytest.mark.parametrize("outer", [None, "skopt"])
+def test_nested_spaces(outer):
+    space = {
+        "model": {
+            "drop": tune.uniform(0, 0.9),
+            "layers": [tune.randint(8, 64), 7],
+            "head": {"drop": tune.uniform(0, 1)},
+        },
+        "name": "text",
+    }
+    search = stn.STNSearch(
+        online=["model/drop", "model/head/*"], outer=stn.SkOptSearch(seed=0, n_initial_points=2) if outer else None
+    )
+    ready(search, space)
+    for i in range(4):
+        model = search.suggest(str(i))["model"]
+        assert model["drop"] == pytest.approx(0.45)
+        assert model["head"] == {"drop": 0.5}
+        assert model["layers"][0] in range(8, 64)
+        assert model["layers"][1] == 7
+        scales = {"scale/model/drop": 1, "scale/model/head/drop": 1}
+        search.on_trial_complete(str(i), {"val_loss": model["layers"][0], **scales})
+
+
+def test_results_of_unknown_trials_do_not_reach_the_outer_searcher():
+    search = ready(stn.STNSearch(online=["drop"], outer=OptunaSearch(seed=0)))
+    search.on_trial_result("unknown", {"val_loss": 1.0})
+    search.on_trial_complete("unknown", {"val_loss": 1.0})
+    assert search.suggest("a")
+
+
+def test_names_of_trials_and_folders_are_readable(ray_session, tmp_path):
+    def train(config):
+        tune.report({"val_loss": config["lr"], "scale/drop": 0.5, "scale/augment/hue": 0.5})
+
+    results = tune.Tuner(
+        train,
+        param_space={"drop": tune.uniform(0, 0.9), "augment": {"hue": tune.uniform(0, 0.5)}, "lr": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            metric="val_loss", mode="min", num_samples=1, search_alg=stn.STNSearch(online=["drop", "augment/*"])
+        ),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    (result,) = results
+    assert set(result.config["stn"]) == {"space", "options", "seed"}
+    lr = result.config["lr"]
+    assert f"_1_hue=0.2500,drop=0.4500,lr={lr:.4f}_" in result.path
+    (trial,) = results._experiment_analysis.trials
+    assert trial.experiment_tag == f"1_hue=0.2500,drop=0.4500,lr={lr:.4f}"
+    assert set(trial.evaluated_params) == {"drop", "augment/hue", "lr"}

@@ -7,17 +7,15 @@ code or None for 0. Only ``execute`` may import torch, Ray or pandas: help and b
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import NoReturn
 
 import stn_tune
-from stn_tune.errors import did_you_mean
+from stn_tune.cli import CommandParser, add_command
 
-MODULES = ("demo", "data", "train", "report", "overview", "searchers", "speed", "hypergradient")
+MODULES = ("demo", "data", "train", "report", "overview", "searchers", "speed", "hypergradient", "faults")
 
 
 @dataclass(frozen=True)
@@ -44,18 +42,6 @@ def all_commands() -> list[Command]:
     return [found[name] for name in [*first, *(name for name in found if name not in first)]]
 
 
-class CommandParser(argparse.ArgumentParser):
-    """A parser that reports an error in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Ends with exit code 2."""
-        choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
-        if choice:
-            names = [name.strip("' ") for name in choice.group(2).split(",")]
-            message += did_you_mean(choice.group(1), names)
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
-
-
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = CommandParser(
@@ -66,12 +52,5 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"stn_tune {stn_tune.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for command in all_commands():
-        own = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        command.add_arguments(own)
-        own.set_defaults(execute=command.execute)
+        add_command(commands, command.name, command.summary, command.add_arguments, command.execute)
     return parser

@@ -6,21 +6,33 @@ import argparse
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.arguments import seconds
 from benchmarks.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.runner.store import Store
 
 SUMMARY = "compare stn, grid, random and bayes on two small tasks (4 minutes)"
 
 DEMO_METHODS = ("stn", "grid", "random", "bayes")
 DEMO_TASKS = {
-    "digits": ("a small CNN on scikit-learn's digits, 9 hyperparameters", ()),
+    "digits": (
+        "a small CNN on 300 of scikit-learn's digits, 9 hyperparameters",
+        ("examples=300", "batch_size=16", "patience=12"),
+    ),
     "pydoc": (
         "an LSTM on the text of Python's documentation, 7 hyperparameters",
-        ("tokens=12000", "valid_tokens=3000", "test_tokens=3000", "vocabulary=500"),
+        (
+            *("tokens=8000", "valid_tokens=3000", "test_tokens=3000", "vocabulary=500"),
+            *("hidden=48", "lr_patience=3", "lr_min=2.0"),
+        ),
     ),
 }
-"""What each problem is, and what makes it small enough for minutes."""
+"""What each problem is, and what makes a training so short that the STN ends and a search tries several values."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget",
         type=seconds,
-        default="40s",
+        default="50s",
         metavar="TIME",
-        help="compute-seconds per method and problem (default 40s)",
+        help="compute-seconds per method and problem (default 50s)",
     )
     parser.add_argument(
         "--out",
@@ -43,23 +55,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Both problems in one Ray session; Tune's own folders are deleted at the end."""
-    out = arguments.out
-    if out.exists() and any(path.name not in DEMO_TASKS for path in out.iterdir()):
-        raise SettingsError(f"--out {out} contains files that are not from a demo; choose another folder")
+    from benchmarks.runner import lock
 
+    out = arguments.out
+    if out.exists() and any(path.name not in (*DEMO_TASKS, lock.FILE_NAME) for path in out.iterdir()):
+        raise SettingsError(f"--out {out} contains files that are not from a demo; choose another folder")
+    with lock.FolderLock(out):
+        print("starting Ray …", flush=True)  # the imports below take seconds
+        return run_demo(out, arguments.budget)
+
+
+def run_demo(out: Path, budget_s: float) -> int:
+    """Runs all experiments, then reports on each problem."""
     from rich.console import Console
 
     from benchmarks.commands.report import write_report
     from benchmarks.runner.options import Options
     from benchmarks.runner.runner import run_experiments
     from benchmarks.runner.session import Session
+    from benchmarks.runner.store import Store
     from stn_tune.record import ExperimentInfo
 
     console = Console()
     experiments = [ExperimentInfo(name, seed=0) for name in DEMO_METHODS]
     with tempfile.TemporaryDirectory(prefix="stn_tune_demo_") as storage:
         runs = [
-            Options(task, out / task, arguments.budget, overrides=changes, storage=storage)
+            Options(task, out / task, budget_s, overrides=changes, storage=storage, resumable=False)
             for task, (_, changes) in DEMO_TASKS.items()
         ]
         with Session(runs[0]):
@@ -70,5 +91,38 @@ def execute(arguments: argparse.Namespace) -> int:
                     return 1
     for options in runs:
         console.print(f"\n[bold]{options.task}[/]: {DEMO_TASKS[options.task][0]}", highlight=False)
+        line = verdict(Store(options.out), [e.name for e in experiments])
+        console.print(line, style="bold", highlight=False, markup=False, soft_wrap=True)
         write_report([options.out])
     return 0
+
+
+def verdict(store: Store, names: Sequence[str]) -> str:
+    """Who has the lowest test loss at the validation-selected best, and where the method that tunes online stands.
+
+    Experiments that the budget ended before a training had ended are marked as unfinished.
+    """
+    from benchmarks.runner.caveats import is_unfinished
+    from benchmarks.runner.log import unpack_log
+    from stn_tune.record import LogHeader
+
+    record = store.record()
+    assert record is not None
+    losses: dict[str, float] = {}
+    online = ""
+    for name in names:
+        data, rows = unpack_log(store.read_log(name))
+        head = LogHeader.from_json(data, name)
+        mark = " (unfinished)" if is_unfinished(head) else ""
+        title = record.method(head.experiment.method).title + mark
+        losses[title] = min(rows, key=lambda row: row["best_val_loss"])["test_loss"]
+        online = title if head.experiment.online else online
+    ranked = sorted(losses, key=lambda title: losses[title])
+    best = ranked[0]
+    if best == online:
+        gap = losses[ranked[1]] - losses[best]
+        rest = f", {gap:.3f} below the next, {ranked[1]}"
+    else:
+        gap = losses[online] - losses[best]
+        rest = f"; {online} is number {ranked.index(online) + 1} of {len(ranked)}, {gap:.3f} above"
+    return f"Lowest test loss: {best}, {losses[best]:.3f}{rest} (one seed)"

@@ -44,6 +44,9 @@ def _add_arguments(study: Study, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="resume the run in --out; finished experiments are skipped"
     )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list what would run and how long it takes; runs and writes nothing"
+    )
     parser.add_argument("--workers", type=positive, default=1, metavar="N", help="concurrent trials (default 1)")
     parser.add_argument(
         "--cpus", type=amount, default=1, metavar="N", help="CPUs per trial, may be a fraction (default 1)"
@@ -67,6 +70,8 @@ def _add_arguments(study: Study, parser: argparse.ArgumentParser) -> None:
 def _execute(study: Study, arguments: argparse.Namespace) -> int:
     """Checks everything that can be checked without torch and Ray, then runs the experiments."""
     from benchmarks.data.download import data_dir
+    from benchmarks.runner.dry_run import dry_run
+    from benchmarks.runner.lock import FolderLock
     from benchmarks.runner.options import Options, check_experiments
     from benchmarks.runner.store import Store
 
@@ -92,13 +97,17 @@ def _execute(study: Study, arguments: argparse.Namespace) -> int:
         published=None if tuned else study.published(arguments.task),  # the paper tunes everything
     )
     options.check_names()
+    options.check_fits()
     experiments = study.experiments(arguments)
     check_experiments(options, experiments, Store(options.out).finished)
+    if arguments.dry_run:
+        print("\n".join(dry_run(options, experiments)))
+        return 0
+    with FolderLock(options.out):
+        from benchmarks.commands.report import write_report
+        from benchmarks.runner.runner import run_experiments
 
-    from benchmarks.commands.report import write_report
-    from benchmarks.runner.runner import run_experiments
-
-    if not run_experiments(options, experiments):
-        return 1
-    write_report([options.out])
+        if not run_experiments(options, experiments):
+            return 1
+        write_report([options.out])
     return 0

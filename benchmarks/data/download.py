@@ -294,7 +294,8 @@ def unpack(archive: Path, into: Path) -> None:
         for part, complete in parts.items():
             os.replace(part, complete)
     except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
-        raise DataError(f"cannot unpack {archive}: {error}; if it is damaged, delete it and fetch again") from error
+        reason = str(error).partition("\n")[0].rstrip(":") or type(error).__name__
+        raise DataError(f"cannot unpack {archive}: {reason}; if it is damaged, delete it and fetch again") from error
     finally:
         for part in parts:
             part.unlink(missing_ok=True)

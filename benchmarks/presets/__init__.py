@@ -12,6 +12,7 @@ and whether it is tuned; only the STN reads it. Everything else is shared by all
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,8 @@ from benchmarks.errors import SettingsError
 from stn_tune.errors import unknown
 
 FOLDER = Path(__file__).parent
+OF_ONE_STUDY = ("theory",)
+"""Tasks that only the study of that name runs."""
 
 
 def task_names() -> list[str]:
@@ -31,9 +34,9 @@ def task_names() -> list[str]:
 
 
 def check_task(task: str) -> None:
-    """Raises SettingsError for a task without presets."""
+    """Raises SettingsError for a task without presets; it offers those that every command takes."""
     if task not in task_names():
-        raise SettingsError(unknown("task", task, task_names()))
+        raise SettingsError(unknown("task", task, [name for name in task_names() if name not in OF_ONE_STUDY]))
 
 
 def read_preset(task: str, preset: str) -> dict[str, Any]:
@@ -45,7 +48,10 @@ def read_preset(task: str, preset: str) -> dict[str, Any]:
     base = own.pop("extends", None)
     if base is None:
         return {key: dict(value) if isinstance(value, dict) else value for key, value in own.items()}
-    inherited = read_preset(*base.split("."))
+    names = base.split(".") if isinstance(base, str) else []
+    if len(names) != 2 or names == [task, preset]:
+        raise SettingsError(f'{task}.{preset}: extends is {base!r}; it must be another "task.preset"')
+    inherited = read_preset(*names)
     for key, value in own.items():
         replaced = key == "space" or not isinstance(value, dict)
         inherited[key] = value if replaced else {**inherited.get(key, {}), **value}
@@ -60,4 +66,12 @@ def setting_names(task: str) -> list[str]:
 @cache
 def _presets(task: str) -> Mapping[str, Mapping[str, Any]]:
     check_task(task)
-    return tomllib.loads((FOLDER / f"{task}.toml").read_text(encoding="utf-8"))
+    path = FOLDER / f"{task}.toml"
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path.name} is not TOML: {error}") from None
+    for preset, settings in found.items():
+        if not isinstance(settings, dict):
+            raise SettingsError(f"{path.name}: {preset} is {reprlib.repr(settings)}; it must be a table of settings")
+    return found

@@ -33,6 +33,8 @@ class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
         self._board = board
         self._name = name
         self._used: dict[str, float] = {}
+        self._startup: dict[str, float] = {}
+        self._ended: set[str] = set()
         self._best = float("inf")
         self.rows = 0
         self.failures = 0
@@ -49,9 +51,22 @@ class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
         """Compute-seconds of all trials."""
         return sum(self._used.values())
 
+    @property
+    def startup_s(self) -> float:
+        """Compute-seconds in which trials started and set up."""
+        return sum(self._startup.values())
+
+    @property
+    def ended_trials(self) -> int:
+        """Trials whose training has ended by itself."""
+        return len(self._ended)
+
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Counts a result; True if it was the last that the budget allows."""
         self._used[trial_id] = max(self._used.get(trial_id, 0.0), result["trial_compute_s"])
+        self._startup[trial_id] = result["start_s"] + result["setup_s"]
+        if result["done"]:
+            self._ended.add(trial_id)
         self._best = min(self._best, result["best_val_loss"])
         self.rows += 1
         return self.stop_all()
@@ -93,16 +108,18 @@ class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
         """For Tune's saved state of the experiment."""
         return {
             "used": self._used,
+            "startup": self._startup,
+            "ended": sorted(self._ended),
             "best": self._best,
             "rows": self.rows,
-            "failures": self.failures,
             "elapsed_s": time.monotonic() - self._began,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Goes on from a saved state; the time since it was saved is not counted."""
         self._used, self._best = state["used"], state["best"]
-        self.rows, self.failures = state["rows"], state["failures"]
+        self._startup, self._ended = state.get("startup", {}), set(state.get("ended", ()))
+        self.rows = state["rows"]  # failures count anew: what made trials fail may have been put right
         self._began = time.monotonic() - state["elapsed_s"]
 
 

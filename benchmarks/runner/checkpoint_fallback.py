@@ -8,6 +8,7 @@ from typing import Any
 from pyarrow.fs import FileSelector, FileType
 from ray.tune import Checkpoint
 
+from stn_tune.errors import CheckpointError
 from stn_tune.raytune.internals import saved_result
 
 
@@ -15,12 +16,19 @@ def with_checkpoint_fallback(trainable: type) -> type:
     """A trainable that restores the next checkpoint if the one it is told to restore is gone.
 
     Tune deletes a trial's old checkpoint as soon as there is a new one, and updates its saved state a moment later. If
-    the driver is lost in that moment, the experiment is resumed from a state that names a deleted checkpoint.
+    the driver is lost in that moment, the experiment is resumed from a state that names a deleted checkpoint. A trial
+    whose only checkpoint is damaged starts over.
     """
 
     class WithFallback(trainable):  # type: ignore[misc]
         def restore(self, checkpoint_path: Any) -> None:
-            super().restore(existing_checkpoint(checkpoint_path))
+            saved = existing_checkpoint(checkpoint_path)
+            try:
+                super().restore(saved)
+            except CheckpointError:
+                if getattr(saved, "checkpoint", None) is None:
+                    raise
+                self.reset_config(self.config)  # nothing else is left: the trial starts over
 
     WithFallback.__name__ = WithFallback.__qualname__ = trainable.__name__
     return WithFallback

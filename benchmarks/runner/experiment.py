@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Mapping
@@ -10,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from pyarrow.fs import FileSelector
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 from ray.tune.logger import JsonLoggerCallback
@@ -21,8 +19,9 @@ from benchmarks.runner.checkpoint_fallback import with_checkpoint_fallback
 from benchmarks.runner.log import pack_log
 from benchmarks.runner.machine import machine, versions
 from benchmarks.runner.options import Options
+from benchmarks.runner.repair import repair, tuner_is_readable
 from benchmarks.tasks import Problem
-from stn_tune.raytune.internals import filesystem_and_path, stopper_of, trials_of
+from stn_tune.raytune.internals import bound_saving, stopper_of, trials_of
 from stn_tune.record import ExperimentInfo
 
 QUIET = {
@@ -81,29 +80,15 @@ def run_experiment(job: Job) -> bytes:
     resources = {"cpu": job.options.cpus, "gpu": job.options.gpus}
     trainable = tune.with_resources(with_checkpoint_fallback(plan.trainable), resources)
     folder = f"{job.storage}/{e.name}"
-    if can_resume(folder):
-        tuner = tune.Tuner.restore(folder, trainable, resume_unfinished=True, resume_errored=False)
+    if repair(folder):
+        if not tuner_is_readable(folder):
+            _new_tuner(job, p, plan, trainable)  # writes that file anew
+        tuner = tune.Tuner.restore(folder, trainable, resume_unfinished=True, resume_errored=True)
     else:
         tuner = _new_tuner(job, p, plan, trainable)
+    bound_saving()
     results = tuner.fit()
-    return _finish(job, p, tuner, results)
-
-
-def can_resume(folder: str) -> bool:
-    """Whether Tune can continue an experiment: it cannot before its saved state has a first trial."""
-    if not tune.Tuner.can_restore(folder):
-        return False
-    storage, path = filesystem_and_path(folder)
-    names = sorted(info.path for info in storage.get_file_info(FileSelector(path)) if "/experiment_state-" in info.path)
-    if not names:
-        return False
-    with storage.open_input_stream(names[-1]) as stream:
-        try:
-            return bool(json.loads(stream.read())["trial_data"])
-        except ValueError:
-            raise ExperimentError(
-                f"{names[-1]} is truncated, so Tune cannot resume; delete it, or delete its folder to start over"
-            ) from None
+    return _finish(job, p, plan, tuner, results)
 
 
 def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
@@ -133,7 +118,7 @@ def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
     )
 
 
-def _finish(job: Job, p: Problem, tuner: tune.Tuner, results: tune.ResultGrid) -> bytes:
+def _finish(job: Job, p: Problem, plan: Plan, tuner: tune.Tuner, results: tune.ResultGrid) -> bytes:
     e, options = job.info, job.options
     budget, trials = stopper_of(tuner), trials_of(results)
     if budget.failures >= FAILED_TRIALS or not budget.rows:
@@ -155,7 +140,15 @@ def _finish(job: Job, p: Problem, tuner: tune.Tuner, results: tune.ResultGrid) -
         "metric": p.info.metric,
         "mode": p.info.mode,
     }
-    return pack_log(replace(e, machine=machine(), versions=versions()), about, trials)
+    info = replace(
+        e,
+        machine=machine(),
+        versions=versions(),
+        searches=plan.samples != 1,
+        startup_s=round(budget.startup_s, 3),
+        ended_trials=budget.ended_trials,
+    )
+    return pack_log(info, about, trials)
 
 
 def _last_line(text: str) -> str:

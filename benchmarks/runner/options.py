@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ class Options:
     """The data folder; None: the default."""
     resume: bool = False
     """Whether to go on with the run in ``out``."""
+    resumable: bool = True
+    """Whether Tune's folders outlive the command, so that it can be resumed."""
     schedule: Path | None = None
     """What ``replay`` follows; None: what ``stn`` finds in the same run."""
     study: str = "run"
@@ -65,6 +68,23 @@ class Options:
     def clock(self) -> Clock:
         """What compute-seconds count."""
         return "device" if self.gpus else "cpu"
+
+    def check_fits(self) -> None:
+        """Raises SettingsError at once if this machine alone has too few cores for the trials of one experiment."""
+        cores = os.cpu_count() or 1
+        if self.address is None and self.workers * self.cpus > cores:
+            raise SettingsError(
+                f"--workers {self.workers} with {self.cpus:g} CPUs each need {self.workers * self.cpus:g} cores; "
+                f"this machine has {cores}"
+            )
+
+    @property
+    def oversubscribed(self) -> str:
+        """A sentence about trials that share cores; empty where every trial has one."""
+        cores = os.cpu_count() or 1
+        if self.address is not None or self.gpus or self.workers <= cores:
+            return ""
+        return f"--workers {self.workers}: {self.workers} trials share {cores} cores, so they take turns"
 
     def anywhere(self) -> Options:
         """The same for a process with another working directory."""

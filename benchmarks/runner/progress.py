@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.durations import duration
 from stn_tune.record import ExperimentInfo
 
 PLAIN_EVERY_S = 30.0
@@ -70,6 +71,11 @@ class ProgressRow:
         """Takes what the experiment's driver has told."""
         self.spent, self.trials, self.best = state["spent"], state["trials"], state["best"]
 
+    @property
+    def state(self) -> str:
+        """Its status in words: "starting" until there is a first result."""
+        return "starting" if self.status == "running" and self.spent <= 0 else self.status
+
     def left(self) -> float | None:
         """Seconds until the budget is used up at the present pace."""
         if self.status != "running" or self.started is None or self.spent <= 0:
@@ -117,7 +123,7 @@ class ProgressTable:
         if self._live is None:
             left = row.left()
             parts = [
-                f"{row.experiment.label} seed {row.experiment.seed}: {row.status}",
+                f"{row.experiment.label} seed {row.experiment.seed}: {row.state}",
                 f"{row.spent:.0f} of {row.budget_s:.0f} s" if row.spent else "",
                 f"{row.trials} trial{'s' * (row.trials != 1)} done" if row.spent else "",
                 f"best {row.best:.4f}" if math.isfinite(row.best) else "",
@@ -158,15 +164,5 @@ class ProgressTable:
         if math.isfinite(row.best) and row.best == best:
             value.stylize("bold green")
         left = row.left()
-        state = f"{duration(left)} left" if left is not None else row.status
+        state = f"{duration(left)} left" if left is not None else row.state
         return row.experiment.label, str(row.experiment.seed), bar, str(row.trials), value, Text(state, style="dim")
-
-
-def duration(seconds: float) -> str:
-    """``75`` -> ``1m15s``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02}m"

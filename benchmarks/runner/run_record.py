@@ -61,7 +61,11 @@ def make_record(
     listed = (*new.experiments, *(e for e in experiments if e.name not in known))
     return replace(
         new,
-        methods=tuple(m.info for m in METHODS.values() if any(e.method == m.info.name for e in listed)),
+        methods=tuple(
+            replace(m.info, settings=m.settings(p, options.workers))
+            for m in METHODS.values()
+            if any(e.method == m.info.name for e in listed)
+        ),
         experiments=listed,
         invocations=(*new.invocations, _invocation()),
         extra={**new.extra, "schedule": replayed} if replaying else new.extra,

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from baselines import METHODS, EarlierResult
 from benchmarks.errors import SettingsError
+from benchmarks.runner.caveats import print_caveats
 from benchmarks.runner.experiment import BudgetError, ExperimentError, Job, run_experiment
+from benchmarks.runner.lock import FolderLock
 from benchmarks.runner.log import earlier_result, unpack_log
 from benchmarks.runner.options import Options, check_experiments
 from benchmarks.runner.progress import Board, ProgressRow, ProgressTable
@@ -31,7 +33,11 @@ CANCEL_S = 20
 
 def run_experiments(options: Options, experiments: Sequence[ExperimentInfo], console: Console | None = None) -> bool:
     """Runs the experiments that have not finished yet; True if in the end all have."""
-    console = console or Console()
+    with FolderLock(options.out) as lock:
+        return _run_locked(options, experiments, console or Console(), lock)
+
+
+def _run_locked(options: Options, experiments: Sequence[ExperimentInfo], console: Console, lock: FolderLock) -> bool:
     store = Store(options.out)
     check_experiments(options, experiments, store.finished)
     p = options.problem()
@@ -43,15 +49,23 @@ def run_experiments(options: Options, experiments: Sequence[ExperimentInfo], con
     if not waiting:
         console.print(f"all {len(experiments)} experiments of {options.out} are finished", highlight=False)
         return True
+    if options.resume and before is None:
+        console.print(f"nothing in {options.out} yet: starting a new run", highlight=False, soft_wrap=True)
+    if options.oversubscribed:
+        console.print(f"warning: {options.oversubscribed}", style="yellow", highlight=False, soft_wrap=True)
     p.task.loaders(p.initial)
     store.create()
     try:
         storage = _storage(options, record)
+        if not ray.is_initialized():
+            console.print("starting Ray …", highlight=False)
         with Session(options) as session:
             session.check_storage(storage)
             store.write_record(record)
-            queue = _Queue(options, store, storage, session.parallel, experiments, waiting, console, schedule)
-            return queue.run()
+            queue = _Queue(options, store, storage, session.parallel, experiments, waiting, console, schedule, lock)
+            complete = queue.run()
+        print_caveats(record, store, console)
+        return complete
     except SettingsError:
         if before is None:
             store.discard()
@@ -85,6 +99,7 @@ class _Queue:
     waiting: list[ExperimentInfo]
     console: Console
     schedule: Schedule | None
+    lock: FolderLock
     _running: dict[Any, ExperimentInfo] = field(default_factory=dict)
     _failed: list[str] = field(default_factory=list)
     _rows: dict[str, ProgressRow] = field(default_factory=dict)
@@ -110,6 +125,7 @@ class _Queue:
                     if not self._running:
                         break
                     done, _ = ray.wait(list(self._running), timeout=0.5)
+                    self.lock.check()
                     for ref in done:
                         e = self._running.pop(ref)
                         self._collect(e, ref)
@@ -177,6 +193,8 @@ class _Queue:
         self._rows[e.name].status, self._rows[e.name].note = "failed", why
 
     def _interrupt(self) -> None:
+        if not self.options.resumable:
+            return
         self.console.print("\ninterrupted: saving checkpoints …", highlight=False)
         for ref in self._running:
             ray.cancel(ref, recursive=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from benchmarks.runner.options import Options
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("stn_tune", "baselines", "benchmarks")
+ATTEMPTS = 3
+"""To start Ray: it gives itself 30 seconds, which is too short on a busy machine."""
 
 
 @dataclass
@@ -54,17 +58,31 @@ class Session:
         else:
             runtime = {"env_vars": QUIET, "py_modules": [str(ROOT / name) for name in PACKAGES]}
             _check_reachable(self.options.address)
+        handler = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(
-                self.options.address or "local",
-                runtime_env=runtime,
-                include_dashboard=None if self.options.address else False,
-                log_to_driver=False,
-                logging_level="ERROR",
-            )
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SettingsError(f"--address {self.options.address}: no Ray cluster there: {reason}") from None
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    self._init(runtime)
+                    return
+                except Exception as error:  # on a busy machine Ray raises no more specific one
+                    ray.shutdown()
+                    reason = str(error).strip().splitlines()[0]
+                    if self.options.address is not None:
+                        message = f"--address {self.options.address}: no Ray cluster there: {reason}"
+                        raise SettingsError(message) from None
+                    if attempt == ATTEMPTS:
+                        raise SettingsError(f"Ray could not be started, try again later: {reason}") from None
+        finally:
+            _keep_handler(handler)
+
+    def _init(self, runtime: dict[str, Any]) -> None:
+        ray.init(
+            self.options.address or "local",
+            runtime_env=runtime,
+            include_dashboard=None if self.options.address else False,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
 
     def __exit__(self, *_: object) -> None:
         if self._own:
@@ -83,6 +101,12 @@ class Session:
                     f"--storage {storage} is not shared: node {node['NodeManagerAddress']} does not see it; use a "
                     f"folder that all nodes mount, or a URI such as s3://bucket/path"
                 )
+
+
+def _keep_handler(handler: Any) -> None:
+    """``ray.init`` replaces the handler of SIGTERM by one that exits on the spot, without saving checkpoints."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _check_reachable(address: str) -> None:

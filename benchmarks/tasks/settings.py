@@ -173,12 +173,14 @@ def _fields_of(tables: Sequence[str]) -> list[str]:
 
 def read_assignment(text: str, option: str) -> tuple[str, Any]:
     """``KEY=VALUE`` from the command line; the value is read as TOML, bare words as strings."""
+    if not text.isprintable():
+        raise SettingsError(f"{option} {text!r}: write KEY=VALUE in one line, without control characters")
     key, equals, raw = text.partition("=")
     if not equals or not key.strip():
         raise SettingsError(f"{option} {text}: write KEY=VALUE, for example {option} lr=10")
     try:
         return key.strip(), tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return key.strip(), raw.strip()
 
 

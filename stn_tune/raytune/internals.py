@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyarrow.fs import FileSelector, FileType
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import get_fs_and_path
 from ray.tune import Checkpoint, ResultGrid, Stopper, Tuner
+from ray.tune.execution import tune_controller
+from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
+from ray.tune.search import Searcher, search_generator
 from ray.tune.search.util import _set_search_properties_backwards_compatible
 
 
@@ -58,11 +65,104 @@ def _read(files: Any, path: str) -> bytes:
     return data if not data or data.endswith(b"\n") else data + b"\n"
 
 
+SAVING_SHARE = 0.05
+"""The largest share of its time that the driver of an experiment spends on saving its state."""
+
+PREVIOUS = ".previous"
+"""Ends the name of a state file that a newer one has replaced."""
+
+LARGE_STATE = 1_000_000
+"""Bytes of state, that of about fifty trials, from which on saving is bounded: below, every checkpoint is followed by
+a save, so that nothing is lost with the driver."""
+
+STATE_FILES = (
+    *("experiment_state-", "searcher-state-", "search_gen_state-", "basic-variant-state-"),
+    "callback-states-",
+)
+"""How the names begin of the files that Tune saves the state of an experiment to."""
+
+
+class BoundedSaving(_ExperimentCheckpointManager):  # type: ignore[misc]
+    """Saves the state of an experiment in a bounded share of the time, and keeps what it had saved before.
+
+    Tune writes the state of all trials, those that ended long ago included, whenever one of them has saved a
+    checkpoint: the more trials there are, the longer each takes. Here a save of a large state waits until the last one
+    has paid off. Tune does not replace files in one step either: a driver that is killed while it saves leaves one that
+    is cut short, and the one before is kept for that.
+    """
+
+    _taken = 0.0
+    _size = 0
+
+    def sync_up_experiment_state(self, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
+        """Saves, unless the last save was too recent for what it took; a forced one at once."""
+        start = time.monotonic()
+        pause = self._taken * (1 / SAVING_SHARE - 1) if self._size > LARGE_STATE else 0.0
+        if not force and start - self._last_save_time < pause:
+            return
+        before = self._last_save_time
+        super().sync_up_experiment_state(partial(self._save, save_fn), force, wait)
+        if self._last_save_time != before:
+            self._taken = time.monotonic() - start
+
+    def _save(self, save_fn: Callable[[], None]) -> None:
+        folder = Path(self._storage.experiment_driver_staging_path)
+        for path in state_files(folder):
+            shutil.copyfile(path, path.with_name(path.name + PREVIOUS))
+        save_fn()
+        self._size = sum(path.stat().st_size for path in state_files(folder))
+
+
+def state_files(folder: Path) -> list[Path]:
+    """The present state of an experiment: Tune's files, without those that newer ones have replaced."""
+    found = [path for path in folder.glob("*-*") if path.name.startswith(STATE_FILES)]
+    return sorted(path for path in found if not path.name.endswith(PREVIOUS))
+
+
+def bound_saving() -> None:
+    """Lets every experiment that this process drives save its state as :class:`BoundedSaving` does."""
+    tune_controller._ExperimentCheckpointManager = BoundedSaving
+
+
 def set_search_properties(
     method: Callable[..., bool], metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
 ) -> bool:
     """Calls a searcher's ``set_search_properties``, also one that does not take ``spec``."""
     return bool(_set_search_properties_backwards_compatible(method, metric, mode, config, **spec))
+
+
+def leave_out_of_trial_names(key: str) -> None:
+    """Leaves a key of the config out of what Tune makes of it: names of trials and folders, and columns of its tables.
+
+    Tune has no setting for that. A release that makes names in another way has long names again, and nothing worse.
+    """
+    if getattr(search_generator, "_left_out", None) == key or not hasattr(search_generator, "format_vars"):
+        return
+    format_vars, flatten_dict = search_generator.format_vars, search_generator.flatten_dict
+
+    def short_vars(values: dict[tuple[Any, ...], Any]) -> str:
+        return str(format_vars({path: value for path, value in values.items() if path[0] != key}))
+
+    def short_dict(config: dict[str, Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+        kept = {name: value for name, value in config.items() if name != key}
+        return dict(flatten_dict(kept, *arguments, **options))
+
+    search_generator.format_vars, search_generator.flatten_dict = short_vars, short_dict
+    search_generator._left_out = key
+
+
+def initial_points(searcher: Searcher) -> list[Mapping[str, Any]]:
+    """The ``points_to_evaluate`` that a searcher was made with, if it takes them."""
+    return list(getattr(searcher, _points_attribute(searcher), None) or [])
+
+
+def replace_initial_points(searcher: Searcher, points: list[dict[str, Any]]) -> None:
+    """Gives a searcher that has no space yet other ``points_to_evaluate``."""
+    setattr(searcher, _points_attribute(searcher), points)
+
+
+def _points_attribute(searcher: Searcher) -> str:
+    return "points_to_evaluate" if hasattr(searcher, "points_to_evaluate") else "_points_to_evaluate"
 
 
 def stage_paused_trial(controller: Any, trial: Trial) -> None:

@@ -22,13 +22,13 @@ from stn_tune.algorithms.fixed import FixedTrainer
 from stn_tune.algorithms.registry import AlgorithmKeywords
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.checkpoint import load_state, save_state
-from stn_tune.errors import NonFiniteError
+from stn_tune.errors import CheckpointError, NonFiniteError, ScheduleError, SpaceError
 from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
 from stn_tune.numbers import is_number
 from stn_tune.raytune.clock import Clock
 from stn_tune.raytune.param_groups import apply_new_settings, group_settings
-from stn_tune.raytune.trial_config import hyper_from_config, options_of, values_of
+from stn_tune.raytune.trial_config import hyper_from_config, options_of, seed_of, values_of
 from stn_tune.record import RESERVED
 from stn_tune.schedule import History, Schedule
 from stn_tune.space import HyperSpace
@@ -94,7 +94,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
     def _begin(self) -> None:
         """A fresh task, model and trainer, before the first step; the same whenever the seed is the same."""
         config = self._config
-        seed = int(config.get("seed", config.get(RESERVED, {}).get("seed", 0)))
+        seed = self._seed(seed_of(config))
         rng.seed_all(seed)
         self._task = copy.deepcopy(self.task) if isinstance(self.task, Task) else self.task(**self._task_parameters)
         self._loaders = self._task.loaders(config)
@@ -109,6 +109,10 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         }
         self._val_losses: list[float] = []
         self._best: dict[str, float] = {"best_val_loss": math.inf, "test_loss": math.nan}
+
+    def _seed(self, given: int) -> int:
+        """The seed of the network that begins."""
+        return given
 
     def _make_trainer(self, model: nn.Module, config: Config) -> Trainer:
         raise NotImplementedError
@@ -216,8 +220,19 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         }
 
     def load_checkpoint(self, checkpoint: str) -> None:
+        """Goes on from a checkpoint; raises :class:`CheckpointError` where one is damaged or of another task."""
         start = self._clock.mark()
         state = load_state(checkpoint)
+        try:
+            self._restore(state)
+        except (CheckpointError, SpaceError, ScheduleError):
+            raise
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            raise CheckpointError(f"{checkpoint} is damaged, or of another task ({reason})") from error
+        self._clock.count("setup_s", start)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
         self._prepare(state)
         self._task.load_state_dict(move(state["task"], self._device))
         for name, stream in self._streams.items():
@@ -230,7 +245,6 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         apply_new_settings(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
-        self._clock.count("setup_s", start)
 
     def _prepare(self, state: Mapping[str, Any]) -> None:
         """Called before ``state`` is loaded."""
@@ -303,8 +317,10 @@ class STNTrainable(TaskTrainable):
 
     With ``refine=True`` a trial has two phases, and every row says in which it was: ``phase`` is "tuning" until the
     task stops or training diverges, then "refining", where a plain network is trained from the same seed along the
-    schedule that was found, until the task stops again. ``epoch`` and ``step`` count within a phase; the clocks, and
-    ``best_val_loss`` with its ``test_*``, go on. A trial that a budget or scheduler ends while tuning is not refined.
+    schedule that was found, until the task stops again. With ``refine=3`` there are three such networks, one after the
+    other, the second and third from seeds of their own; ``network`` counts them. ``epoch`` and ``step`` count within a
+    network; the clocks, and ``best_val_loss`` with its ``test_*``, go on. A trial that a budget or scheduler ends while
+    tuning is not refined.
     """
 
     space: ClassVar[HyperSpace | None] = None
@@ -333,33 +349,51 @@ class STNTrainable(TaskTrainable):
         return cls._of(task, space=space, options=stn_options, steps_per_iteration=steps_per_iteration)
 
     def _build(self, config: dict[str, Any], new_process: bool = False) -> None:
-        self._tuned = False
-        self._found: Mapping[str, Any] | None = None
-        self._refine = options_of(config, self.options).refine
+        self._ended = False
+        self._found: dict[str, Any] | None = None
+        self._networks = int(options_of(config, self.options).refine)
         super()._build(config, new_process)
 
     def step(self) -> dict[str, Any]:
-        if self._tuned and self._found is None:
-            start = self._clock.mark()
-            self._found = {"best": self._best, "schedule": self._trainer.state_dict()["schedule"]}
-            self._begin()
-            self._clock.count("setup_s", start)
+        if self._ended:
+            self._begin_plain()
         result = super().step()
         if self._found is not None:
             result |= {f"scale/{name}": v for name, v in self._schedule.scales_at(result["step"] - 1).items()}
-            result |= min(self._found["best"], self._best, key=lambda best: best["best_val_loss"])
-        if self._refine:
-            result["phase"] = "tuning" if self._found is None else "refining"
-            if self._found is None:
-                self._tuned = result.pop("done", False)
+            result |= self._better(self._best)
+        if self._networks:
+            result |= {"phase": "tuning" if self._found is None else "refining", "network": self._network}
+            if self._network < self._networks:
+                self._ended = result.pop("done", False)
         return result
+
+    @property
+    def _network(self) -> int:
+        """0 while the STN trains, then the number of the plain network."""
+        return 0 if self._found is None else int(self._found["network"])
+
+    def _better(self, best: Mapping[str, float]) -> Mapping[str, float]:
+        """Of this network's best and that of the networks before, the one of the lower validation loss."""
+        return best if self._found is None else min(self._found["best"], best, key=lambda b: b["best_val_loss"])
+
+    def _begin_plain(self) -> None:
+        """The next plain network, along the schedule of the STN."""
+        start = self._clock.mark()
+        schedule = self._trainer.state_dict()["schedule"] if self._found is None else self._found["schedule"]
+        self._found = {"best": self._better(self._best), "schedule": schedule, "network": self._network + 1}
+        self._ended = False
+        self._begin()
+        self._clock.count("setup_s", start)
+
+    def _seed(self, given: int) -> int:
+        return given if self._network < 2 else rng.derived(given, 2 + self._network)
 
     def _state(self) -> dict[str, Any]:
         found = {} if self._found is None else {"schedule": self._found["schedule"], "found": self._found}
-        return super()._state() | {"tuned": self._tuned} | found
+        return super()._state() | {"ended": self._ended} | found
 
     def _prepare(self, state: Mapping[str, Any]) -> None:
-        self._tuned = state.get("tuned", False)
+        self._ended = state.get("ended", False)
         if "found" in state or self._found is not None:
             self._found = state.get("found")
             self._begin()

@@ -14,7 +14,7 @@ from stn_tune.algorithms.registry import AlgorithmKeywords
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import Hyper
 from stn_tune.nested import flatten
-from stn_tune.record import RESERVED
+from stn_tune.record import REPEAT, RESERVED
 from stn_tune.space import HyperSpace
 from stn_tune.task import Config
 from stn_tune.training import Batch, Stateful, batch_size
@@ -24,8 +24,14 @@ if TYPE_CHECKING:
 
 
 def values_of(config: Config) -> dict[str, Any]:
-    """The values of a trial's config by path, without the reserved key."""
-    return flatten({key: value for key, value in config.items() if key != RESERVED})
+    """The values of a trial's config by path, without the reserved key and the number of a repeat."""
+    return flatten({key: value for key, value in config.items() if key not in (RESERVED, REPEAT)})
+
+
+def seed_of(config: Config) -> int:
+    """The seed of a trial: ``"seed"`` of its config, else that of STNSearch, else 0; repeats count on from it."""
+    seed = config.get("seed", config.get(RESERVED, {}).get("seed", 0))
+    return int(seed) + int(config.get(REPEAT, 0))
 
 
 def options_of(config: Config, options: Mapping[str, Any]) -> Options:
@@ -83,6 +89,6 @@ def tuner_from_config(
         )
     if options.refine:
         raise ValueError(
-            "refine is True, but only STNTrainable trains a second time: leave it out, or use STNTrainable"
+            f"refine is {options.refine}, but only STNTrainable trains a second time: leave it out, or use STNTrainable"
         )
     return SelfTuner.from_options(options, model, hyper, optimizer, clip=clip, batch_size=batch_size, carries=carries)

@@ -142,3 +142,11 @@ def test_perturbed_values_stay_in_their_domain():
         "holes": 3,
     }
     assert perturbed(0, centre={"rate": 0.1, "holes": 3}, space=space, noise=lambda step: -0.2)["rate"] == 0.0
+
+
+def test_the_record_says_what_populations_and_halving_were_run_with():
+    p = problem("digits", "smoke")
+    assert METHODS["pbt"].settings(p, 1) == {"population": p.population, "perturbation_interval": 3}
+    assert METHODS["pb2"].settings(p, 9)["population"] == 9, "as many members as workers, at least"
+    assert METHODS["asha"].settings(p, 1) == {"grace_period": 4, "reduction_factor": 3}
+    assert METHODS["random"].settings(p, 1) == {}

@@ -15,7 +15,7 @@ from ray.tune.search.variant_generator import generate_variants
 
 from baselines import GridSearch, RandomSearch
 from baselines.points import shuffled
-from tests.searchers import SearcherConformance
+from stn_tune.testing.searchers import SearcherSuite
 
 LEVELS: dict[str, Any] = {"a": [0.0, 0.5, 1.0], "b": [1, 2], "nested": {"c": ["x", "y", "z", "w"]}}
 GRID = {
@@ -26,7 +26,7 @@ GRID = {
 }
 
 
-class TestRandomSearch(SearcherConformance):
+class TestRandomSearch(SearcherSuite):
     def make(self, **options):
         return RandomSearch(seed=5, **options)
 

@@ -24,7 +24,7 @@ def trial(name: str) -> SimpleNamespace:
 
 
 def report(budget: Budget, name: str, compute_s: float, loss: float = 1.0) -> dict:
-    result = {"trial_compute_s": compute_s, "best_val_loss": loss}
+    result = {"trial_compute_s": compute_s, "best_val_loss": loss, "start_s": 1.0, "setup_s": 0.5, "done": False}
     stop = budget(name, result)
     budget.on_trial_result(0, [], trial(name), result)
     return {**result, "stop": stop}
@@ -68,3 +68,24 @@ def test_an_experiment_whose_trials_all_fail_ends():
         assert not budget.stop_all()
         budget.on_trial_error(0, [], trial("a"))
     assert budget.stop_all()
+
+
+def test_it_knows_what_start_up_took_and_which_trainings_ended_by_themselves(clock):
+    budget = Budget(10)
+    report(budget, "a", 2.0)
+    report(budget, "a", 3.0)
+    report(budget, "b", 2.0)
+    budget("b", {"trial_compute_s": 3.0, "best_val_loss": 1.0, "start_s": 1.0, "setup_s": 0.5, "done": True})
+    assert (budget.startup_s, budget.ended_trials) == (3.0, 1)
+    other = pickle.loads(pickle.dumps(Budget(10)))
+    other.set_state(pickle.loads(pickle.dumps(budget.get_state())))
+    assert (other.startup_s, other.ended_trials) == (3.0, 1)
+
+
+def test_a_resumed_experiment_may_fail_as_often_as_a_new_one():
+    """What made its trials fail, a full disk for example, may have been put right."""
+    budget = Budget(10)
+    budget.failures = FAILED_TRIALS
+    other = Budget(10)
+    other.set_state(budget.get_state())
+    assert not other.stop_all()

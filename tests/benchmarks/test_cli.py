@@ -32,6 +32,7 @@ COMMANDS = [
     "searchers",
     "speed",
     "hypergradient",
+    "faults",
 ]
 
 
@@ -101,6 +102,9 @@ LIGHT = [
     (["data", "mnist"], 2),
     (["demo", "--budget", "soon"], 2),
     (["report"], 2),
+    (["faults", "--kinds", "flood"], 2),
+    (["run", "digits", "--workers", "500"], 2),
+    (["run", "digits", "--dry-run", "--out", "/nowhere/at/all"], 0),
 ]
 
 

@@ -82,11 +82,15 @@ def test_every_run_is_in_the_index():
 
 
 def test_the_first_screen_is_that_of_the_committed_logs():
-    """The README's table and the conditions it was measured under, to the letter."""
+    """The README's sentences, its table and the conditions it was measured under, to the letter."""
     made = overview(load_tasks([RESULTS / "ptb-small", RESULTS / "cifar10-small"], upgrade))
     text = made.to_markdown()
     assert (RESULTS / "overview" / "overview.md").read_text() == text
+    summary = made.summary()
+    assert (RESULTS / "overview" / "summary.md").read_text() == summary
     readme = README.read_text()
-    for line in [*(line for line in text.splitlines() if line.startswith("|")), made.section.notes[-1]]:
+    rows = [line for line in summary.splitlines() if line.startswith("|")]
+    for line in [*made.claims, *rows, made.section.notes[-1]]:
         assert line in readme
+    assert len(rows) < 12, "a first look, not a reference"
     assert "(results/overview/overview.png)" in readme

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -20,9 +21,9 @@ from rich.console import Console
 from baselines import METHODS, Method
 from benchmarks.__main__ import main
 from benchmarks.errors import SettingsError
-from benchmarks.runner.experiment import ExperimentError, can_resume
 from benchmarks.runner.log import earlier_result, pack_log, unpack_log
 from benchmarks.runner.options import Options
+from benchmarks.runner.repair import repair
 from benchmarks.runner.run_record import first_difference
 from benchmarks.runner.runner import run_experiments
 from benchmarks.runner.store import Store
@@ -76,7 +77,7 @@ def rows_of(folder: Path, name: str) -> tuple[dict, list[dict]]:
         (["digits", "--storage", "/proc/nothing"], "--storage /proc/nothing cannot be written"),
         (
             ["digits", "--storage", "STORAGE", "--workers", "500"],
-            "--workers 500 with 1 CPUs and 0 GPUs each do not fit",
+            "--workers 500 with 1 CPUs each need 500 cores; this machine has ",
         ),
     ],
 )
@@ -302,14 +303,39 @@ def test_a_log_says_how_many_lines_were_lost(tmp_path):
     assert [row["val_loss"] for row in rows] == [1.0, 2.0]
 
 
-def test_a_truncated_state_of_tune_is_named_with_what_to_do(tmp_path):
-    (tmp_path / "tuner.pkl").touch()
+def state_text(compute_s: float) -> str:
+    return json.dumps({"trial_data": [["{}", json.dumps({"last_result": {"compute_s": compute_s}})]]})
+
+
+def test_a_truncated_state_of_tune_is_replaced_by_the_one_before(tmp_path):
     state = tmp_path / "experiment_state-2026-01-01_00-00-00.json"
     state.write_text('{"trial_data": [')
-    with pytest.raises(ExperimentError, match=rf"{state.name} is truncated, .*; delete it"):
-        can_resume(str(tmp_path))
+    assert not repair(str(tmp_path)), "there is none before: the experiment starts over"
+    state.write_text('{"trial_data": [')
+    (tmp_path / f"{state.name}.previous").write_text(state_text(3.0))
+    assert repair(str(tmp_path))
+    assert state.read_text() == state_text(3.0)
     state.write_text('{"trial_data": []}')
-    assert not can_resume(str(tmp_path))
+    assert not repair(str(tmp_path))
+    assert not repair(str(tmp_path / "nothing"))
+
+
+def test_a_clock_that_was_set_back_does_not_make_an_old_state_the_newest(tmp_path):
+    for day, compute_s in (("2026-01-01", 7.0), ("2026-01-02", 3.0)):
+        (tmp_path / f"experiment_state-{day}_00-00-00.json").write_text(state_text(compute_s))
+        (tmp_path / f"callback-states-{day}_00-00-00.pkl").write_bytes(pickle.dumps({}))
+    assert repair(str(tmp_path))
+    assert {path.name.partition("2026")[2] for path in tmp_path.iterdir()} == {
+        "-01-01_00-00-00.json",
+        "-01-01_00-00-00.pkl",
+    }
+
+
+def test_a_log_whose_last_line_was_cut_off_is_ended(tmp_path):
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "result.json").write_text('{"a": 1}\n{"a": ')
+    repair(str(tmp_path))
+    assert (tmp_path / "trial" / "result.json").read_text() == '{"a": 1}\n{"a": \n'
 
 
 def test_the_first_difference_is_named():
@@ -441,3 +467,32 @@ def _signal_session(leader: int, number: int) -> None:
                 continue
             if same:
                 os.kill(int(entry.name), number)
+
+
+@pytest.mark.slow
+def test_sigterm_ends_like_ctrl_c_and_an_empty_folder_is_a_new_run(tmp_path):
+    words = ["run", "digits", "--preset", "smoke", "--set", "patience=1000", "--methods", "fixed", "--seeds", "1"]
+    words += ["--budget", "10m", "--out", str(tmp_path / "out"), "--storage", str(tmp_path / "storage"), "--resume"]
+    command = [sys.executable, "-m", "benchmarks", *words]
+    began = time.monotonic()
+    process = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + 350
+        while not any(path.read_text() for path in (tmp_path / "storage").glob("*/*/*/result.json")):
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        process.terminate()
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 143, said
+    lines = said.splitlines()
+    assert lines[0] == f"nothing in {tmp_path / 'out'} yet: starting a new run", time.monotonic() - began
+    assert lines[1] == "starting Ray …"
+    assert "interrupted: saving checkpoints …" in lines
+    assert lines[-1] == f"  python -m benchmarks {' '.join(words)}"
+    assert "Traceback" not in said
+    assert not (tmp_path / "out" / ".lock").exists()
+    assert not any("SIGTERM" in line for line in lines), "nothing of Ray's"

@@ -8,8 +8,8 @@ import pytest
 from scipy.optimize import minimize
 
 from benchmarks.errors import SettingsError
-from benchmarks.microbenchmarks import searchers
-from benchmarks.microbenchmarks.searchers import (
+from benchmarks.microbenchmarks.searchers import functions as searchers
+from benchmarks.microbenchmarks.searchers.functions import (
     EVALUATIONS,
     FUNCTIONS,
     SEARCHERS,

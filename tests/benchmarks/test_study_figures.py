@@ -130,6 +130,15 @@ def test_the_greedy_schedule_is_the_best_value_of_each_epoch(tmp_path):
     assert lines_of(right)[-1] == ([1, 2, 3], [3.0, 2.4, 1.9])
 
 
+def test_the_greedy_schedule_ends_where_the_best_trial_ends(tmp_path):
+    """Later, the values that are left are the best for lack of others."""
+    trials = fixed_trials({0.1: [3.0, 2.0], 0.5: [4.0, 2.5, 2.4], 0.9: [5.0, 3.0, 2.9, 2.8]})
+    selected = select_greedy(Results.of(frame_of(tmp_path, {("grid", 0): trials})))
+    best = selected[selected["part"] == "best"]
+    assert best["x"].tolist() == [1, 2]
+    assert best["value"].tolist() == [0.1, 0.1]
+
+
 def test_a_grid_over_several_hyperparameters_has_no_greedy_schedule(tmp_path):
     trials = [row | {"hp/alpha": row["trial"]} for row in fixed_trials({0.1: [3.0], 0.5: [2.0], 0.9: [1.0]})]
     with pytest.raises(MissingData, match=r"the grid varies 2 hyperparameters.* needs exactly one"):
@@ -144,9 +153,10 @@ def test_steps_and_scales_have_a_line_per_setting(tmp_path):
     }
     frame = frame_of(tmp_path, runs)
     steps = drawn("steps", frame).axes[0]
+    assert steps.get_title("left") == "1 validation step after"
     assert [(t.get_text(), y[-1]) for t, (_, y) in zip(steps.texts, lines_of(steps), strict=True)] == [
-        ("2 train, 1 valid", 2.2),
-        ("10 train, 1 valid", 3.0),
+        ("2 training steps: 2.2", 2.2),
+        ("10 training steps: 3", 3.0),
     ]
     fixed, tuned = drawn("scales", frame).axes
     assert (fixed.get_title("left"), lines_of(fixed)) == ("σ fixed", [([1, 2], [3.0, 2.0])])

@@ -18,8 +18,8 @@ from rich.progress import Progress
 from rich.table import Table
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from baselines.skopt_search import SkOptSearch
 from benchmarks.errors import SettingsError
+from stn_tune import SkOptSearch
 
 EVALUATIONS = (30, 60)
 INITIAL_POINTS = 10

@@ -2,23 +2,27 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import statistics
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from ray import tune
 from ray.tune.search import ConcurrencyLimiter
+from skopt import space as skopt_space
 
 import stn_tune as stn
-from baselines import skopt_search
-from baselines.skopt_axis import Axis
-from baselines.skopt_search import DESIGNS, SkOptSearch
-from tests.searchers import SPACE, SearcherConformance
+from stn_tune.raytune import skopt_search
+from stn_tune.raytune.skopt_axis import Axis
+from stn_tune.raytune.skopt_search import DESIGNS, SkOptSearch
+from stn_tune.testing.searchers import SPACE, SearcherSuite
 
 LINE = {"x": tune.uniform(0, 1)}
 
 
-class TestSkOptSearch(SearcherConformance):
+class TestSkOptSearch(SearcherSuite):
     def make(self, **options):
         return SkOptSearch(**{"n_initial_points": 6, "seed": 3, **options})
 
@@ -33,15 +37,15 @@ def run(searcher, objective, trials):
 
 
 def told(monkeypatch):
-    """What reaches scikit-optimize: one (points, values) for each suggestion of the model."""
+    """What reaches the model: one (points, values) for each suggestion of the model."""
     calls = []
 
-    class Spy(skopt_search.Optimizer):
-        def tell(self, x, y, fit=True):
-            calls.append((x, y))
-            return super().tell(x, y, fit)
+    def spy(axes, points, values, *arguments):
+        calls.append((points, values))
+        return best_improvement(axes, points, values, *arguments)
 
-    monkeypatch.setattr(skopt_search, "Optimizer", Spy)
+    best_improvement = skopt_search.best_improvement
+    monkeypatch.setattr(skopt_search, "best_improvement", spy)
     return calls
 
 
@@ -89,7 +93,9 @@ def test_half_of_a_log_uniform_sample_lies_below_the_geometric_mean():
 
 def test_choices_may_be_anything_and_the_model_learns_them():
     choices = [None, [1, 2], {"width": 3}, math.sqrt, "text"]
-    searcher = SkOptSearch({"c": tune.choice(choices), "x": tune.uniform(0, 1)}, "loss", "min", None, 6, seed=0)
+    searcher = SkOptSearch(
+        {"c": tune.choice(choices), "x": tune.uniform(0, 1)}, "loss", "min", n_initial_points=6, seed=0
+    )
     values = run(searcher, lambda config: config["x"] + 2 * (config["c"] != {"width": 3}), 12)
     assert min(values) == pytest.approx(0, abs=0.05)
     assert choices[2] == {"width": 3}
@@ -120,7 +126,9 @@ def test_spaces_nest_and_constants_stay():
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_designs_fill_the_space_without_repeats(design):
-    searcher = SkOptSearch({**LINE, "k": tune.randint(0, 4)}, "loss", "min", None, 8, design, seed=0)
+    searcher = SkOptSearch(
+        {**LINE, "k": tune.randint(0, 4)}, "loss", "min", n_initial_points=8, initial_design=design, seed=0
+    )
     points = [searcher.suggest(f"t{i}") for i in range(8)]
     assert len({json.dumps(point) for point in points}) == 8
     assert min(point["x"] for point in points) < 0.5 < max(point["x"] for point in points)
@@ -157,6 +165,84 @@ def test_points_to_evaluate_come_first_then_the_whole_design():
 def test_wrong_points_to_evaluate_are_named(point, message):
     with pytest.raises(ValueError, match=message):
         SkOptSearch({**LINE, "n": {"k": tune.choice([1, 2])}}, points_to_evaluate=[point])
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_evaluated_rewards_are_told_and_not_run(monkeypatch, mode):
+    calls = told(monkeypatch)
+    points = [{"x": 0.25}, {"x": 0.5}, {"x": 0.75}]
+    searcher = SkOptSearch(LINE, "loss", mode, points, [1.0, 2.0, math.nan], n_initial_points=1, seed=0)
+    plain = SkOptSearch(LINE, "loss", mode, n_initial_points=1, seed=0)
+    assert searcher.suggest("design") == plain.suggest("design")
+    searcher.on_trial_complete("design", error=True)
+    assert searcher.suggest("model")["x"] not in (0.25, 0.5, 0.75)
+    assert [x for (x,) in calls[0][0][:3]] == [0.25, 0.5, 0.75]
+    best = {"min": 0, "max": 1}[mode]
+    assert int(np.argmin(calls[0][1])) == best
+    assert calls[0][1][2] == max(calls[0][1])
+
+
+def test_points_evaluated_elsewhere_are_told(monkeypatch):
+    calls = told(monkeypatch)
+    searcher = SkOptSearch({"n": LINE}, "loss", "min", n_initial_points=1, seed=0)
+    searcher.suggest("design")
+    searcher.add_evaluated_point({"n": {"x": 0.1}, "ignored": 1}, 1.0)
+    searcher.add_evaluated_point({"n/x": 0.2}, 0.0, error=True)
+    searcher.add_evaluated_point({"n/x": 0.3}, 3.0, pruned=True)
+    searcher.add_evaluated_point({"n/x": 0.4}, None, pruned=True, intermediate_values=[9.0, 2.0])
+    searcher.suggest("model")
+    points, values = calls[0]
+    assert points[:4] == [(0.1,), (0.2,), (0.3,), (0.4,)]
+    assert np.argsort(values[:4]).tolist()[0] == 0
+    assert values[1] == values[2] == max(values), "a failed one counts as the worst"
+    assert values[0] < values[3] < values[2]
+    with pytest.raises(ValueError, match=r"add_evaluated_point: .* has no value for n/x"):
+        searcher.add_evaluated_point({"y": 1}, 1.0)
+    with pytest.raises(RuntimeError, match="has no space"):
+        SkOptSearch().add_evaluated_point({"x": 0.5}, 1.0)
+
+
+def test_takes_the_spaces_that_rays_own_took():
+    converted = SkOptSearch.convert_search_space(
+        {"model": {"width": tune.randint(2, 9), "act": tune.choice(["relu", "tanh"])}, "lr": tune.loguniform(1e-4, 1)}
+    )
+    assert converted == {
+        "model/width": skopt_space.Integer(2, 8),
+        "model/act": skopt_space.Categorical(["relu", "tanh"]),
+        "lr": skopt_space.Real(1e-4, 1, prior="log-uniform"),
+    }
+    config = SkOptSearch(space=converted, metric="loss", mode="min").suggest("a")
+    assert config["model"]["width"] in range(2, 9)
+    assert config["model"]["act"] in ("relu", "tanh")
+    assert 1e-4 <= config["lr"] <= 1
+    ranges = SkOptSearch(space={"width": (0, 20), "height": (-1.0, 1.0), "act": ["a", "b"]}, metric="loss", mode="min")
+    config = ranges.suggest("a")
+    assert config["width"] in range(21)
+    assert -1 <= config["height"] <= 1
+    assert config["act"] in "ab"
+
+
+def test_evaluated_trials_of_an_experiment_are_told(ray_session, tmp_path):
+    def train(config):
+        tune.report({"loss": config["x"]})
+
+    results = tune.Tuner(
+        train,
+        param_space=LINE,
+        tune_config=tune.TuneConfig(metric="loss", mode="min", num_samples=2),
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    searcher = SkOptSearch(LINE, "loss", "min", n_initial_points=1)
+    searcher.add_evaluated_trials(results._experiment_analysis, "loss")
+    assert [value for _, value in searcher._observed] == [result.metrics["loss"] for result in results]
+
+
+def test_without_scikit_optimize_the_error_is_one_line():
+    code = "import sys; sys.modules['skopt'] = None; import stn_tune; stn_tune.SkOptSearch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().splitlines()[-1] == (
+        "ImportError: SkOptSearch needs scikit-optimize: pip install 'stn-tune[skopt]'"
+    )
 
 
 def test_running_trials_are_told_as_the_best_value_and_forgotten_when_done(monkeypatch):
@@ -251,6 +337,40 @@ def test_restores_a_model_with_trials_running_into_a_searcher_of_other_options(t
     assert "running" not in other._pending
 
 
+def test_restores_what_the_first_version_saved(tmp_path):
+    """It pickled its attributes: axes of a module that has moved, and results with the sign of the mode."""
+    space = {**LINE, "k": tune.randint(0, 3)}
+    searcher = SkOptSearch(space, "loss", "max", n_initial_points=3, seed=0)
+    run(searcher, lambda config: config["x"], 4)
+    searcher.suggest("running")
+    attributes = dict(searcher.__dict__)
+    for new in ("_theta", "evaluated_rewards"):
+        del attributes[new]
+    attributes["_observed"] = [(point, -value) for point, value in searcher._observed]
+    data = pickle.dumps(attributes, protocol=0).replace(b"stn_tune.raytune.skopt_axis", b"baselines.skopt_axis")
+    (tmp_path / "state").write_bytes(data)
+    other = SkOptSearch()
+    other.restore(str(tmp_path / "state"))
+    assert other._observed == searcher._observed
+    assert other._axes == searcher._axes
+    assert other.suggest("running") == searcher.suggest("running")
+    assert set(other.suggest("next")) == {"x", "k"}
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (pickle.dumps({"version": 99, "state": {}}), r"saved by a newer stn_tune \(state version 99"),
+        (pickle.dumps([1, 2]), "not a saved state of SkOptSearch"),
+        (b"nothing", "not a saved state of SkOptSearch"),
+    ],
+)
+def test_what_cannot_be_restored_is_named(tmp_path, saved, message):
+    (tmp_path / "state").write_bytes(saved)
+    with pytest.raises(stn.CheckpointError, match=message):
+        SkOptSearch().restore(str(tmp_path / "state"))
+
+
 def test_restores_points_to_evaluate_and_design_that_are_still_to_come(tmp_path):
     space = {**LINE, "lr": tune.loguniform(1e-4, 1), "k": tune.randint(0, 9)}
     points = [{"x": 0.25, "lr": 0.1, "k": k} for k in (3, 7)]
@@ -299,6 +419,7 @@ def test_what_cannot_be_searched_is_named(domain, message):
     [
         ({"n_initial_points": 0}, "n_initial_points is 0"),
         ({"initial_design": "spiral"}, "'spiral'; it must be one of lhs"),
+        ({"points_to_evaluate": [{"x": 1}], "evaluated_rewards": [1.0, 2.0]}, "has 2 values for 1 points_to_evaluate"),
         ({"mode": "best"}, "mode is 'best'"),
         ({"space": {"a": 1, "b": tune.randint(2, 3)}}, "'a', 'b' has nothing to search"),
         ({"space": {}}, "nothing to search"),

@@ -1,0 +1,13 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """``75`` -> ``1m15s``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"

@@ -1,0 +1,101 @@
+"""Nodes that are lost: a Ray cluster of real ``ray start`` processes on this machine, one of which is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.errors import SettingsError
+from benchmarks.faults.bench import Bench, Outcome, family, kill, left_behind
+from benchmarks.faults.kinds import moment_of
+from benchmarks.runner.runner import run_experiments
+from benchmarks.runner.store import Store
+
+START_S = 120.0
+
+
+class Cluster:
+    """A head without CPUs, and one worker node with two, which can be replaced."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.port = _free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._nodes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Cluster:
+        self._start("--head", f"--port={self.port}", "--include-dashboard=false", "--num-cpus=0")
+        self.add_worker()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in reversed(self._nodes):
+            self._kill(node)
+
+    @property
+    def roots(self) -> list[int]:
+        """The processes that the nodes' own descend from."""
+        return [node.pid for node in self._nodes if node.poll() is None]
+
+    def add_worker(self) -> None:
+        """Starts a worker node."""
+        self._start(f"--address={self.address}", "--num-cpus=2")
+
+    def lose_worker(self) -> None:
+        """Kills all processes of the worker node, as a machine that loses its power does."""
+        self._kill(self._nodes[-1])
+
+    def _start(self, *words: str) -> None:
+        ray = str(Path(sys.executable).with_name("ray"))
+        command = [ray, "start", *words, "--block", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
+        command += [f"--temp-dir={self.folder}", "--object-store-memory=100000000"]
+        command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={_free_port()}"]
+        log = self.folder / f"node-{len(self._nodes)}.log"
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore", "RAY_health_check_period_ms": "1000"}
+        with log.open("wb") as output:
+            node = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=output, stderr=output)
+        self._nodes.append(node)
+        deadline = time.monotonic() + START_S
+        while b"Ray runtime started" not in log.read_bytes():
+            if node.poll() is not None or time.monotonic() > deadline:
+                raise SettingsError(f"no Ray node could be started: {log.read_text()[-300:].strip()!r}")
+            time.sleep(0.2)
+
+    @staticmethod
+    def _kill(node: subprocess.Popen[bytes]) -> None:
+        for pid in family(node.pid):
+            kill(pid)
+        node.wait()
+
+
+def node(bench: Bench, rng: random.Random, cluster: Cluster) -> Outcome:
+    """A node is lost with its trial, and perhaps the driver; another node joins, and the run goes on by itself."""
+    replaced = threading.Event()
+
+    def act(_: object) -> None:
+        cluster.lose_worker()
+        cluster.add_worker()
+        replaced.set()
+
+    bench.once(moment_of(bench, rng), act)
+    if not run_experiments(bench.options, [bench.experiment], Console(quiet=True)):
+        return Outcome(False, 0, "the runner gave the experiment up")
+    replaced.wait(START_S)
+    stale = left_behind(*cluster.roots)
+    if stale:
+        return Outcome(False, 0, f"left behind: {stale[0]}")
+    return bench.judge(Store(bench.options.out).read_log(bench.experiment.name))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

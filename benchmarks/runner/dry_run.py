@@ -1,0 +1,52 @@
+"""``--dry-run``: what a command would run, and how long that takes at most. Imports neither torch nor Ray."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+
+from benchmarks.durations import duration
+from benchmarks.errors import SettingsError
+from benchmarks.runner.options import Options
+from benchmarks.runner.store import Store
+from stn_tune.record import ExperimentInfo
+
+START_S = 10.0
+"""What starting Ray and an experiment's first process takes, about."""
+
+
+def dry_run(options: Options, experiments: Sequence[ExperimentInfo]) -> list[str]:
+    """A line per experiment, and one about the time."""
+    store = Store(options.out)
+    started = store.record()
+    if started is not None and not options.resume:
+        raise SettingsError(f"{options.out} already contains a run; add --resume, or choose another --out")
+    known = () if started is None else tuple(e.name for e in started.experiments)
+    waiting = [e for e in experiments if not store.finished(e.name)]
+    lines = []
+    for e in experiments:
+        state = "new" if e.name not in known else "resumed"
+        lines.append(f"  {e.name:24} {state if e in waiting else 'finished: skipped'}")
+    title = f"{options.task}, preset {options.preset}, in {options.out}: {len(waiting)} of {len(experiments)} to run"
+    return [title, *lines, _time(options, waiting)]
+
+
+def _time(options: Options, waiting: Sequence[ExperimentInfo]) -> str:
+    total = f"{len(waiting)} × {options.budget_s:g} compute-seconds"
+    if not waiting:
+        return "nothing to do"
+    if options.address is not None:
+        longest = duration(len(waiting) * options.budget_s / options.workers)
+        return f"{total}; at most {longest} if the cluster runs one at a time"
+    cores = os.cpu_count() or 1
+    parallel = max(1, int(cores // (options.workers * options.cpus))) if options.cpus else 1
+    wall_s = _rounds(options, waiting, parallel) * (options.budget_s / min(options.workers, cores) + START_S)
+    return f"{total}, {parallel} at a time on {cores} cores: at most about {duration(wall_s)} on a free machine"
+
+
+def _rounds(options: Options, waiting: Sequence[ExperimentInfo], parallel: int) -> int:
+    """Experiments that follow one another: by the number of places, or because one builds on the other."""
+    names = {e.name for e in waiting}
+    chained = any((needed := options.needed(e)) is not None and needed.name in names for e in waiting)
+    return max(math.ceil(len(waiting) / parallel), 2 if chained else 1)

@@ -1,0 +1,97 @@
+"""The fault suite: small, and its judgement of experiments that are not what they should be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+from ray.tune.execution import tune_controller
+from rich.console import Console
+
+from benchmarks.commands.faults import KINDS as OFFERED
+from benchmarks.faults import bench as module
+from benchmarks.faults.bench import Bench
+from benchmarks.faults.kinds import KINDS
+from benchmarks.faults.suite import TITLES, CaseResult, Suite, page
+
+LOSSES = [3.0, 2.0, 1.0]
+
+
+@pytest.fixture(autouse=True)
+def _no_trace_in_this_process(monkeypatch):
+    """An experiment that is driven here sets what its process needs: other tests are not to see that."""
+    monkeypatch.setattr(tune_controller, "_ExperimentCheckpointManager", tune_controller._ExperimentCheckpointManager)
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch) -> Bench:
+    monkeypatch.setattr(module, "undisturbed", lambda seed: LOSSES)
+    return Bench(tmp_path, 0)
+
+
+def log_of(bench: Bench, losses: list[tuple[int, float]], done: bool = True) -> bytes:
+    rows = [{"training_iteration": k, "val_loss": loss} for k, loss in losses]
+    folder = bench.storage / "stn" / "trial"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = [{"trials": [{}]}, {**rows[-1], "done": done}]
+    return gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+@pytest.mark.parametrize(
+    ("losses", "done", "survived", "lost"),
+    [
+        ([(1, 3.0), (2, 2.0), (3, 1.0)], True, True, 0),
+        ([(1, 3.0), (2, 2.0), (2, 2.0), (3, 1.0)], True, True, 1),
+        ([(1, 3.0), (2, 2.0), (3, 1.0 + 1e-15)], True, False, 0),
+        ([(1, 3.0), (2, 2.0), (2, 2.5), (3, 1.0)], True, False, 1),
+        ([(1, 3.0), (3, 1.0)], True, False, 1),
+        ([(1, 3.0), (2, 2.0), (3, 1.0)], False, False, 0),
+    ],
+)
+def test_a_case_survives_if_every_loss_is_the_undisturbed_one(bench, losses, done, survived, lost):
+    outcome = bench.judge(log_of(bench, losses, done))
+    assert (outcome.survived, outcome.lost) == (survived, lost)
+    assert bool(outcome.reason) == (not survived)
+
+
+def test_a_row_may_be_missing_if_the_fault_cut_it_off(bench):
+    assert bench.judge(log_of(bench, [(1, 3.0), (3, 1.0)]), spare_rows=1).survived
+
+
+def test_the_table_counts_what_is_in_the_cases():
+    results = [CaseResult("trial", k, 0, k > 0, lost=k, seconds=1.0, reason="" if k else "it hung") for k in range(3)]
+    text = page(results, seed=0)
+    assert "| SIGKILL of a trial's process | 3 | 2 | 2, 3 |" in text
+    assert "- trial 0: it hung" in text
+    assert "worker node" not in text.partition("An experiment")[0], "no row without a case"
+
+
+def test_every_kind_is_offered_and_has_a_title():
+    assert set(OFFERED) == set(TITLES) == {*KINDS, "node"}
+
+
+def test_cases_that_were_run_are_not_run_again(tmp_path, monkeypatch):
+    suite = Suite(tmp_path, 0, Console(quiet=True))
+    line = {"kind": "trial", "case": 0, "seed": 0, "survived": True, "lost": 0, "seconds": 1.0}
+    (tmp_path / "cases.jsonl").write_text(json.dumps(line) + "\n")
+    assert suite.run(["trial"], 1), "nothing to start Ray for"
+    assert "| 1 | 1 | 0, 0 |" in (tmp_path / "README.md").read_text()
+    other = Suite(tmp_path, 1, Console(quiet=True))
+    assert not other.results(), "cases of another seed"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("ray_session")
+def test_killed_trials_and_torn_files_cost_nothing_but_time(tmp_path: Path):
+    suite = Suite(tmp_path, 7, Console(quiet=True))
+    assert suite.run(["trial", "torn", "clock"], 1), suite.results()
