@@ -4,13 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo quick test slow setup lint clean
+.PHONY: demo quick quick-tests test slow setup lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks demo
 
 # Under a minute: lint, types, and the tests that start no Ray and take no time.
-quick: $(STAMP) lint
+quick: $(STAMP) lint quick-tests
+
+quick-tests: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray and not slow" tests/test_space.py tests/test_hyper.py \
 	  tests/test_tuner.py tests/test_imports.py tests/nn/test_responses.py tests/nn/test_attach.py tests/analysis/test_load.py \
 	  tests/analysis/test_record.py tests/analysis/test_tables.py tests/analysis/test_curves.py stn_tune
@@ -28,6 +30,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, in docs/_build/html; warnings are errors, an undocumented public name and a broken link among them.
+docs: $(STAMP)
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 setup: $(STAMP)
 
 # torch first, at the tested version: a CPU build of it that is already there is kept.
@@ -37,8 +44,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (a few minutes, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench,dev,docs]'
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

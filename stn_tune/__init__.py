@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from stn_tune.nn.inspect import describe as describe
     from stn_tune.nn.inspect import dropouts as dropouts
     from stn_tune.raytune.search import STNSearch as STNSearch
+    from stn_tune.raytune.skopt_search import SkOptSearch as SkOptSearch
     from stn_tune.raytune.trainables import FixedTrainable as FixedTrainable
     from stn_tune.raytune.trainables import STNTrainable as STNTrainable
     from stn_tune.raytune.trial_config import hyper_from_config as hyper_from_config
@@ -61,6 +62,7 @@ _WHERE = {
     "nn.attach": ("fix", "plain_state_dict", "release", "self_tune"),
     "nn.inspect": ("describe", "dropouts"),
     "raytune.search": ("STNSearch",),
+    "raytune.skopt_search": ("SkOptSearch",),
     "raytune.trainables": ("FixedTrainable", "STNTrainable"),
     "raytune.trial_config": ("hyper_from_config", "tuner_from_config"),
     "schedule": ("Schedule",),
@@ -70,7 +72,10 @@ _WHERE = {
 _MODULE_OF = {name: f"stn_tune.{module}" for module, names in _WHERE.items() for name in names}
 _SUBMODULES = ("analysis", "augment", "nn")
 
-__all__ = sorted([*_MODULE_OF, *_SUBMODULES])
+_OPTIONAL = {"SkOptSearch"}
+"""Names that need an extra: ``from stn_tune import *`` leaves them out."""
+
+__all__ = sorted({*_MODULE_OF, *_SUBMODULES} - _OPTIONAL)
 
 
 if not TYPE_CHECKING:
@@ -85,4 +90,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_OPTIONAL})
