@@ -20,8 +20,10 @@ from benchmarks.runner import budget
 from benchmarks.runner.experiment import Job, run_experiment
 from benchmarks.runner.log import unpack_log
 from benchmarks.runner.options import Options
+from benchmarks.runner.row_log import ROWS
 from benchmarks.tasks import problem
 from stn_tune.analysis.trials import Lines, Row
+from stn_tune.raytune.internals import STATE_FILES, staging_folders
 from stn_tune.record import ExperimentInfo
 
 TASK, PRESET, OVERRIDES = "digits", "smoke", ("examples=80", "patience=14")
@@ -78,15 +80,20 @@ class Bench:
         )
 
     def run(self) -> bytes:
-        """The experiment, from wherever its files are, driven by this process; gives its log."""
-        budget._here.clear()  # as in a new process
+        """The experiment, from wherever its files are, driven by this process; gives its log.
+
+        Nothing but storage is left of an earlier run, as in a new process, on a machine that was started anew.
+        """
+        budget._here.clear()
         e = self.experiment
+        for folder in staging_folders(e.name):
+            shutil.rmtree(folder, ignore_errors=True)
         self.storage.mkdir(parents=True, exist_ok=True)
         return run_experiment(Job(e, METHODS[e.method], self.options.anywhere(), str(self.storage)))
 
     def rows(self) -> list[Row]:
         """All rows that are in storage, in the order in which they were reported."""
-        logs = sorted(self.storage.glob("**/result.json"), key=lambda path: path.stat().st_mtime_ns)
+        logs = sorted(self.storage.glob(f"**/{ROWS}"), key=lambda path: path.stat().st_mtime_ns)
         return [row for log in logs for row in Lines.parse(_read(log)).rows]
 
     def once(self, rows: int, act: Callable[[list[Row]], None]) -> threading.Thread:
@@ -184,14 +191,45 @@ def kill(pid: int) -> None:
 
 
 def copy_storage(source: Path, target: Path) -> None:
-    """The files of an experiment as they are at this moment, however far each was written."""
-    for _ in range(5):
+    """The files of an experiment as they are at this moment, however far each was written.
+
+    A copy takes a while, in which the experiment goes on: what is written last, the state, is copied first, then
+    checkpoints, then rows. So the copy holds nothing that a crash could not leave.
+    """
+    for _ in range(20):
         shutil.rmtree(target, ignore_errors=True)
         try:
-            shutil.copytree(source, target)
+            for path in sorted((path for path in source.rglob("*") if path.is_file()), key=_rank):
+                copied = target / path.relative_to(source)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, copied)
             return
-        except (OSError, shutil.Error):  # a checkpoint was deleted meanwhile
-            time.sleep(0.02)
+        except OSError:  # a checkpoint was deleted meanwhile
+            time.sleep(0.01)
+
+
+def _rank(path: Path) -> int:
+    if path.name.startswith(STATE_FILES):
+        return 0
+    return 1 if path.parent.name.startswith("checkpoint_") else 2 + (path.name == ROWS)
+
+
+@cache
+def snapshots(folder: Path, seed: int) -> list[Path]:
+    """What is in storage after each row of a training that nothing disturbs; run once for all cases that need it."""
+    recorded = Bench(folder / f"recorded-{seed}", seed)
+    found: list[Path] = []
+
+    def record(rows: list[Row]) -> None:
+        found.append(recorded.folder / f"after-{len(rows)}")
+        copy_storage(recorded.storage, found[-1])
+        if len(rows) < len(undisturbed(seed)):
+            recorded.once(len(rows) + 1, record)
+
+    recorded.once(1, record)
+    recorded.run()
+    recorded.close()
+    return found[:-2]
 
 
 def only(folder: Path, pattern: str) -> Any:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import ray
 from rich.console import Console
@@ -28,6 +27,7 @@ from benchmarks.faults.bench import (
     kill,
     left_behind,
     only,
+    snapshots,
     undisturbed,
 )
 from benchmarks.runner.runner import run_experiments
@@ -37,8 +37,8 @@ from stn_tune.raytune.internals import STATE_FILES
 
 Kind = Callable[[Bench, random.Random], Outcome]
 SESSION = "%Y-%m-%d_%H-%M-%S"
-TMPFS_FREE = 60_000
-"""Bytes that a disk has left when it is about to be full."""
+TMPFS_FREE = 150_000
+"""Bytes that a disk has left at most: less than the files of a session and its first checkpoints take."""
 
 
 def moment_of(bench: Bench, rng: random.Random) -> int:
@@ -111,7 +111,7 @@ def torn(bench: Bench, rng: random.Random) -> Outcome:
 
 
 def clock(bench: Bench, rng: random.Random) -> Outcome:
-    """The clock was days ahead or behind in the first session; in the second, all is killed again."""
+    """The clock was days off in the first session, and jumps in the second; all is killed in both."""
     _interrupted(bench, rng)
     shift = timedelta(hours=rng.choice([-1, 1]) * rng.randint(1, 24 * 30))
     for path in only(bench.storage, "*/*"):
@@ -123,41 +123,41 @@ def clock(bench: Bench, rng: random.Random) -> Outcome:
     for path in bench.storage.rglob("*"):
         moment = path.stat().st_mtime + shift.total_seconds()
         os.utime(path, (moment, moment))
-    _interrupted(bench, rng)
+    _interrupted_again(bench, rng)
     return bench.judge(bench.run())
 
 
 def _interrupted(bench: Bench, rng: random.Random) -> None:
     """Leaves in storage what is there at a moment of the training: what a machine that loses its power leaves."""
-    so_far = len({row["training_iteration"] for row in bench.rows()})
-    moment = rng.randint(so_far + 1, max(so_far + 1, len(undisturbed(bench.seed)) - 3))
-    working = Bench(bench.folder / f"session-{so_far}", bench.seed)
-    if bench.storage.exists():
-        working.folder.mkdir(parents=True)
-        shutil.move(bench.storage, working.storage)
-        _rename(working.storage, working.experiment.name)
-    copied = bench.storage
-    watch = working.once(max(moment, len(working.rows()) + 1), lambda _: copy_storage(working.storage, copied))
-    working.run()
-    watch.join(5)
-    working.close()
-    if not copied.exists():  # it ended too soon: the last moment will do
-        copy_storage(working.storage, copied)
-    _rename(copied, bench.experiment.name)
-    shutil.rmtree(working.folder, ignore_errors=True)
+    copy_storage(rng.choice(snapshots(bench.folder.parent, bench.seed)), bench.storage)
+    (folder,) = (path for path in bench.storage.iterdir() if path.is_dir())
+    folder.rename(bench.storage / bench.experiment.name)
 
 
-def _rename(storage: Path, name: str) -> None:
-    for folder in storage.iterdir():
-        if folder.is_dir() and folder.name != name:
-            folder.rename(storage / name)
+def _interrupted_again(bench: Bench, rng: random.Random) -> None:
+    """Goes on, with a clock that jumps on the way, and leaves in storage what is there at a later moment."""
+    left = bench.folder / "left"
+    real, jump = time.time, rng.choice([-1, 1]) * rng.randint(60, 100 * 24 * 3600)
+
+    def act(_: object) -> None:
+        time.time = lambda: real() + jump
+        copy_storage(bench.storage, left)
+
+    watch = bench.once(len(bench.rows()) + rng.randint(1, 2), act)
+    try:
+        bench.run()
+        watch.join(5)
+    finally:
+        time.time = real
+    shutil.rmtree(bench.storage)
+    left.rename(bench.storage)
 
 
 def disk(bench: Bench, rng: random.Random) -> Outcome:
     """The disk is full half-way; the experiment fails, and is resumed when there is room again."""
     _interrupted(bench, rng)
     used = sum(path.stat().st_size for path in bench.storage.rglob("*") if path.is_file())
-    with _Disk(bench, used + rng.randint(TMPFS_FREE // 4, TMPFS_FREE)) as mounted:
+    with _Disk(bench, used + rng.randrange(TMPFS_FREE)) as mounted:
         failed = _fails(bench)
         mounted.resize(used + 200_000_000)
         outcome = bench.judge(bench.run())

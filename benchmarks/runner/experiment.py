@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
-from ray.tune.logger import JsonLoggerCallback
 
 from baselines import EarlierResult, Method, Plan, Setting
 from benchmarks.runner.budget import FAILED_TRIALS, Budget
@@ -20,6 +19,7 @@ from benchmarks.runner.log import pack_log
 from benchmarks.runner.machine import machine, versions
 from benchmarks.runner.options import Options
 from benchmarks.runner.repair import repair, tuner_is_readable
+from benchmarks.runner.row_log import RowLogger
 from benchmarks.tasks import Problem
 from stn_tune.raytune.internals import bound_saving, stopper_of, trials_of
 from stn_tune.record import ExperimentInfo
@@ -110,7 +110,7 @@ def _new_tuner(job: Job, p: Problem, plan: Plan, trainable: Any) -> tune.Tuner:
             name=e.name,
             storage_path=job.storage,
             stop=budget,
-            callbacks=[budget, JsonLoggerCallback()],
+            callbacks=[budget, RowLogger()],
             checkpoint_config=CheckpointConfig(checkpoint_frequency=1, num_to_keep=plan.keep),
             failure_config=FailureConfig(max_failures=RESTARTS),
             verbose=0,

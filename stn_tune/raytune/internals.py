@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import get_fs_and_path
+from ray.train.constants import _get_ray_train_session_dir
 from ray.tune import Checkpoint, ResultGrid, Stopper, Tuner
 from ray.tune.execution import tune_controller
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher, search_generator
 from ray.tune.search.util import _set_search_properties_backwards_compatible
+
+logger = logging.getLogger(__name__)
 
 
 def filesystem_and_path(place: str) -> tuple[Any, str]:
@@ -57,6 +64,17 @@ def trial_log(trial: Trial) -> bytes:
     return b"".join(_read(files, f"{folder}/result.json") for folder in folders)
 
 
+def storage_folder(trial: Trial) -> Path | None:
+    """The folder of a trial in storage; None if storage is not a local or mounted folder."""
+    storage = trial.storage
+    return Path(storage.trial_fs_path) if isinstance(storage.storage_filesystem, LocalFileSystem) else None
+
+
+def staging_folders(experiment: str) -> list[Path]:
+    """Where Tune keeps an experiment's files until it has copied them to storage: temporary folders of this node."""
+    return sorted(Path(_get_ray_train_session_dir()).glob(f"*/{experiment}"))
+
+
 def _read(files: Any, path: str) -> bytes:
     if not files.get_file_info(path).is_file:
         return b""
@@ -87,12 +105,20 @@ class BoundedSaving(_ExperimentCheckpointManager):  # type: ignore[misc]
 
     Tune writes the state of all trials, those that ended long ago included, whenever one of them has saved a
     checkpoint: the more trials there are, the longer each takes. Here a save of a large state waits until the last one
-    has paid off. Tune does not replace files in one step either: a driver that is killed while it saves leaves one that
-    is cut short, and the one before is kept for that.
+    has paid off. Tune does not replace files in one step either: a driver that is killed while it saves, or a disk that
+    is full, leaves one that is cut short. Where storage is a local or mounted folder, files are replaced in one step
+    (:class:`LocalUpload`); elsewhere the one before is kept for that.
     """
 
     _taken = 0.0
     _size = 0
+
+    def __init__(self, *, storage: Any, **options: Any):
+        super().__init__(storage=storage, **options)
+        self._local = isinstance(storage.storage_filesystem, LocalFileSystem)
+        if self._local:
+            self._storage = copy(storage)  # trials have a syncer of their own
+            self._storage.syncer = LocalUpload()
 
     def sync_up_experiment_state(self, save_fn: Callable[[], None], force: bool = False, wait: bool = False) -> None:
         """Saves, unless the last save was too recent for what it took; a forced one at once."""
@@ -107,10 +133,58 @@ class BoundedSaving(_ExperimentCheckpointManager):  # type: ignore[misc]
 
     def _save(self, save_fn: Callable[[], None]) -> None:
         folder = Path(self._storage.experiment_driver_staging_path)
-        for path in state_files(folder):
-            shutil.copyfile(path, path.with_name(path.name + PREVIOUS))
+        if not self._local:
+            for path in state_files(folder):
+                shutil.copyfile(path, path.with_name(path.name + PREVIOUS))
         save_fn()
         self._size = sum(path.stat().st_size for path in state_files(folder))
+
+
+class LocalUpload:
+    """Copies what has changed in a folder to another, at once, each file in one step; in place of Tune's syncer."""
+
+    def __init__(self) -> None:
+        self._copied: dict[str, tuple[int, int]] = {}
+
+    def sync_up(self, local_dir: str, remote_dir: str, exclude: list[str] | None = None) -> bool:
+        """Copies; a file that cannot be written stays what it was, and is tried again the next time."""
+        for folder, _, names in os.walk(local_dir):
+            target = Path(remote_dir, os.path.relpath(folder, local_dir))
+            for name in names:
+                source = Path(folder, name)
+                about = source.stat()
+                version = (about.st_size, about.st_mtime_ns)
+                if self._copied.get(str(source)) == version:
+                    continue
+                try:
+                    target.mkdir(parents=True, exist_ok=True)
+                    _replace(source, target / name)
+                except OSError as error:
+                    logger.error("%s could not be saved to storage: %s", name, error.strerror)
+                else:
+                    self._copied[str(source)] = version
+        return True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Nothing is under way."""
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Replaces a file by a copy of another in one step; of a state file, keeps the one before."""
+    partial_copy = target.with_name(f".{target.name}.new")
+    try:
+        shutil.copyfile(source, partial_copy)
+        if target.name.startswith(STATE_FILES) and target.exists():
+            before = target.with_name(f".{target.name}.before")
+            before.unlink(missing_ok=True)
+            with suppress(OSError):  # a file system without links
+                os.link(target, before)
+                os.replace(before, target.with_name(target.name + PREVIOUS))
+        os.replace(partial_copy, target)
+    except OSError:
+        with suppress(OSError):
+            partial_copy.unlink(missing_ok=True)
+        raise
 
 
 def state_files(folder: Path) -> list[Path]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from ray.train._internal.storage import StorageContext
 from ray.tune.execution import tune_controller
+from ray.tune.experiment import Trial
 from rich.console import Console
 
 from benchmarks.commands.faults import KINDS as OFFERED
@@ -16,6 +21,8 @@ from benchmarks.faults import bench as module
 from benchmarks.faults.bench import Bench
 from benchmarks.faults.kinds import KINDS
 from benchmarks.faults.suite import TITLES, CaseResult, Suite, page
+from benchmarks.runner.row_log import RowLogger, append
+from stn_tune.raytune.internals import LocalUpload
 
 LOSSES = [3.0, 2.0, 1.0]
 
@@ -95,3 +102,68 @@ def test_cases_that_were_run_are_not_run_again(tmp_path, monkeypatch):
 def test_killed_trials_and_torn_files_cost_nothing_but_time(tmp_path: Path):
     suite = Suite(tmp_path, 7, Console(quiet=True))
     assert suite.run(["trial", "torn", "clock"], 1), suite.results()
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file may grow beyond this: the system refuses the rest of a write, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_row_is_in_the_log_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "result.json"
+    append(path, b'{"row": 1}\n')
+    with largest_file(15), pytest.raises(OSError, match="too large"):
+        append(path, b'{"row": 2}\n')
+    assert path.read_bytes() == b'{"row": 1}\n'
+    append(path, b'{"row": 2}\n')
+    assert path.read_bytes() == b'{"row": 1}\n{"row": 2}\n'
+
+
+@pytest.mark.usefixtures("ray_session")
+def test_a_row_is_in_storage_as_soon_as_it_was_reported(tmp_path):
+    """Before Tune saves anything: the checkpoint that follows it may be the last thing that the disk has room for."""
+    trial = Trial("STNTrainable", stub=True, trial_id="a", storage=context(tmp_path / "storage"))
+    logger = RowLogger()
+    logger.log_trial_start(trial)
+    logger.log_trial_result(1, trial, {"val_loss": 1.0})
+    logs = list((tmp_path / "storage").rglob("result.json"))
+    assert [json.loads(log.read_bytes()) for log in logs] == [{"val_loss": 1.0}]
+    assert not list(Path(trial.local_path).glob("result.json")), "nothing that would be copied over it later"
+
+
+def test_state_that_does_not_fit_on_the_disk_leaves_the_one_before(tmp_path):
+    staged, stored = tmp_path / "staged", tmp_path / "stored"
+    staged.mkdir()
+    state = "experiment_state-2026-01-01_00-00-00.json"
+    upload = LocalUpload()
+    for text in ("first", "second"):
+        (staged / state).write_text(text)
+        upload.sync_up(str(staged), str(stored))
+    (staged / state).write_text("the third is too long")
+    with largest_file(10):
+        upload.sync_up(str(staged), str(stored))
+    assert {path.name: path.read_text() for path in stored.iterdir()} == {state: "second", f"{state}.previous": "first"}
+    upload.sync_up(str(staged), str(stored))
+    assert (stored / state).read_text() == "the third is too long", "there is room again"
+
+
+def test_what_has_not_changed_is_not_copied_again(tmp_path):
+    staged, stored = tmp_path / "staged", tmp_path / "stored"
+    (staged / "trial").mkdir(parents=True)
+    (staged / "trial" / "params.json").write_text("{}")
+    upload = LocalUpload()
+    upload.sync_up(str(staged), str(stored))
+    (stored / "trial" / "params.json").unlink()
+    upload.sync_up(str(staged), str(stored))
+    assert not list((stored / "trial").iterdir())
+
+
+def context(folder: Path) -> StorageContext:
+    folder.mkdir(parents=True)
+    return StorageContext(str(folder), "experiment", trial_dir_name="trial_a")
