@@ -17,6 +17,7 @@ from benchmarks.errors import SettingsError
 from benchmarks.faults.bench import Bench, Outcome, family, kill, left_behind
 from benchmarks.faults.kinds import moment_of
 from benchmarks.runner.runner import run_experiments
+from benchmarks.runner.session import ATTEMPTS
 from benchmarks.runner.store import Store
 
 START_S = 120.0
@@ -58,16 +59,19 @@ class Cluster:
         command = [ray, "start", *words, "--block", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
         command += [f"--temp-dir={self.folder}", "--object-store-memory=100000000"]
         command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={_free_port()}"]
-        log = self.folder / f"node-{len(self._nodes)}.log"
         environment = {**os.environ, "PYTHONWARNINGS": "ignore", "RAY_health_check_period_ms": "1000"}
-        with log.open("wb") as output:
-            node = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=output, stderr=output)
-        self._nodes.append(node)
-        deadline = time.monotonic() + START_S
-        while b"Ray runtime started" not in log.read_bytes():
-            if node.poll() is not None or time.monotonic() > deadline:
-                raise SettingsError(f"no Ray node could be started: {log.read_text()[-300:].strip()!r}")
-            time.sleep(0.2)
+        for _ in range(ATTEMPTS):
+            log = self.folder / f"node-{len(self._nodes)}.log"
+            with log.open("wb") as output:
+                node = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=output, stderr=output)
+            self._nodes.append(node)
+            deadline = time.monotonic() + START_S
+            while node.poll() is None and time.monotonic() < deadline:
+                if b"Ray runtime started" in log.read_bytes():
+                    return
+                time.sleep(0.2)
+            self._kill(node)
+        raise SettingsError(f"no Ray node could be started: {log.read_text()[-300:].strip()!r}")
 
     @staticmethod
     def _kill(node: subprocess.Popen[bytes]) -> None:
