@@ -138,7 +138,7 @@ def add_overview_arguments(parser: argparse.ArgumentParser) -> None:
     """Which results, and where to."""
     parser.add_argument("paths", nargs="+", metavar="DIR", help="folders of results, one per task")
     parser.add_argument(
-        "--out", required=True, metavar="DIR", help="where to write overview.md, overview.png and overview.svg"
+        "--out", required=True, metavar="DIR", help="where to write overview.md, overview.png, profiles.png and so on"
     )
     _add_objective(parser)
 
@@ -153,7 +153,7 @@ def run_overview(arguments: argparse.Namespace, upgrade: Upgrade | None = None) 
     for title, results in tasks.items():
         _print_lines(f"{title}: ", results.frame.attrs["problems"])
     made = overview(tasks, arguments.reference)
-    _print_tables([made.section])
+    _print_tables([made.section, *([made.across] if made.across else [])])
     for path in made.write(arguments.out):
         print(path)
 

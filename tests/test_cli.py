@@ -102,9 +102,10 @@ def test_an_overview_of_two_tasks(foreign, tmp_path, capsys):
     other = write_foreign(tmp_path / "other")
     out = tmp_path / "out"
     assert main(["overview", str(foreign), str(other), "--seed", r"_s(\d+)", "--out", str(out)]) == 0
-    assert {path.name for path in out.iterdir()} == {"overview.md", "summary.md", "overview.png", "overview.svg"}
+    drawn = {f"{name}{kind}" for name in ("overview", "profiles") for kind in (".png", ".svg", "-dark.svg")}
+    assert {path.name for path in out.iterdir()} == {"overview.md", "summary.md", *drawn}
     assert "other: test acc" in (out / "overview.md").read_text()
-    assert capsys.readouterr().out.splitlines()[-1] == str(out / "overview.svg")
+    assert capsys.readouterr().out.splitlines()[-1] == str(out / "profiles-dark.svg")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.__main__ import main
 from stn_tune.analysis import AnalysisError, load, overview
+from stn_tune.analysis.figures.dark import PAPER
 from stn_tune.analysis.reporting.overview import Overview, load_tasks
 from stn_tune.record import RunRecord
 from tests.analysis import logs
@@ -92,6 +93,42 @@ def test_what_builds_on_another_method_is_neither_drawn_nor_best(folders):
         assert {line.get_label() for line in ax.lines} == {"STN", "random search"}
 
 
+def test_the_figure_has_test_values_above_those_that_select(folders):
+    axes = made(folders).figure.axes
+    titles = [f"{task}, {split} set" for split in ("test", "validation") for task in ("Penn Treebank", "CIFAR-10")]
+    assert [ax.get_title(loc="left") for ax in axes] == titles
+    ends = [next(line for line in ax.lines if line.get_label() == "STN").get_ydata()[-1] for ax in axes]
+    assert ends == pytest.approx([1.55, 2.05, 1.05, 1.55]), "the mean of two seeds; test values are 0.5 above"
+
+
+def test_one_task_has_both_panels_and_no_profiles(folders):
+    found = made(folders[:1])
+    assert len(found.figure.axes) == 2
+    assert found.profiles is None
+    assert found.across is None
+    assert "profiles" not in found.to_markdown()
+
+
+def test_all_tasks_together_are_of_methods_that_all_have_and_of_these_tasks_alone(folders):
+    add(folders[0], "bayes", 0, logs.rows([0.1]), logs.TASK)
+    found = made(folders)
+    assert [row[0] for row in found.across.rows] == ["STN", "random search"], "neither what builds on the STN nor bayes"
+    assert [row[1] for row in found.across.rows] == ["4", "4"]
+    assert found.across.notes[-1].startswith("Penn Treebank and CIFAR-10 are 2 tasks: the intervals are over seeds")
+    (ax,) = found.profiles.axes
+    assert [line.get_label() for line in ax.lines] == ["STN", "random search"]
+    assert "2 tasks: this describes them and says nothing about" in " ".join(found.profiles.get_supxlabel().split())
+
+
+def test_the_dark_figure_has_the_page_s_dark_colours(folders, tmp_path):
+    made(folders).write(tmp_path)
+    dark, light = ((tmp_path / f"overview{kind}.svg").read_text() for kind in ("-dark", ""))
+    assert PAPER in dark
+    assert PAPER not in light
+    assert "#ffffff" not in dark
+    assert dark.count("<path") == light.count("<path")
+
+
 def test_a_method_that_a_task_lacks_has_dashes(folders, tmp_path):
     add(folders[0], "bayes", 0, logs.rows([2.5]), logs.TASK)
     section = made(folders).section
@@ -122,7 +159,8 @@ def test_the_command_names_what_is_missing(folders, tmp_path, capsys):
 def test_the_files_are_the_same_whenever_the_logs_are(folders, tmp_path):
     first = {path.name: path.read_bytes() for path in made(folders).write(tmp_path / "one")}
     second = {path.name: path.read_bytes() for path in made(folders).write(tmp_path / "two")}
-    assert sorted(first) == ["overview.md", "overview.png", "overview.svg", "summary.md"]
+    drawn = [f"{name}{kind}" for name in ("overview", "profiles") for kind in ("-dark.svg", ".png", ".svg")]
+    assert sorted(first) == sorted(["overview.md", "summary.md", *drawn])
     assert first == second
 
 

@@ -184,7 +184,9 @@ def test_the_colours_of_the_page_can_be_read_on_both_papers(page):
             assert contrast(colours[ink], colours[paper]) >= 4.5, (ink, paper)
     light, dark = (dict(re.findall(r"--c([0-9a-f]{6}): (#[0-9a-f]{6})", theme)) for theme in themes)
     assert set(light) == set(dark) == set(re.findall(r"var\(--c([0-9a-f]{6})\)", page))
-    text = set(re.findall(r"<text[^>]*fill: var\(--c([0-9a-f]{6})\)", page))
+    rules = dict(re.findall(r"\.(s\d+) \{([^}]*)\}", page))
+    styles = [own or rules[name] for own, name in re.findall(r'<text (?:style="([^"]*)"|class="(\w+)")', page)]
+    text = {colour for style in styles for colour in re.findall(r"fill: var\(--c([0-9a-f]{6})\)", style)}
     assert len(text) >= 3
     for colour in text:
         assert contrast(light[colour], "#ffffff") >= 4.5

@@ -28,6 +28,7 @@ def test_committed_reports_are_those_of_the_committed_logs(folder):
     for name, content in contents.items():
         if name.endswith((".csv", ".md", ".tex")):
             assert (folder / "report" / name).read_bytes() == content, name
+    assert len(contents["report.html"]) < 1_000_000, "a page that opens at once, on a phone too"
     drawn = {Path(name).stem for name in contents if name.startswith("figures/")}
     assert drawn == {path.stem for path in (folder / "report" / "figures").iterdir()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -29,6 +30,12 @@ def on_dark(colour: str) -> str:
         if contrast(lighter, PAPER) >= LEAST:
             return lighter
     raise AssertionError(colour)
+
+
+def dark_svg(svg: str) -> str:
+    """A drawing as matplotlib writes it, on dark paper."""
+    body = re.sub(r"(?<=[ :])#[0-9a-fA-F]{6}\b", lambda colour: on_dark(colour[0]), svg)
+    return body.replace("<svg ", f'<svg style="fill: {on_dark("#000000")}" ', 1)
 
 
 @cache

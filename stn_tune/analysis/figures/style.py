@@ -82,7 +82,8 @@ def colour_bar(figure: Picture, mappable: Any, ax: Any, label: str = "", **optio
 
 def note(figure: Picture, text: str) -> None:
     """A line below the figure: what the lines and bands are, and how many seeds they stand on."""
-    wrapped = textwrap.fill(text, width=int(figure.get_figwidth() * 18))
+    together = text.replace(" %", "\u00a0%").replace("n = ", "n\u00a0=\u00a0")
+    wrapped = textwrap.fill(together, width=int(figure.get_figwidth() * 18)).replace("\u00a0", " ")
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
 
 

@@ -1,4 +1,4 @@
-"""overview: several tasks at a glance, with a panel of curves and three columns of a table for each."""
+"""overview: several tasks at a glance: curves of test and validation values, a table, and profiles over all tasks."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from stn_tune.analysis import render
+from stn_tune.analysis.across_tasks import summary_across
 from stn_tune.analysis.curves import curves
+from stn_tune.analysis.figures.dark import dark_svg
+from stn_tune.analysis.figures.profiles import draw_profiles, select_profiles
 from stn_tune.analysis.figures.style import note, save, styled
 from stn_tune.analysis.figures.time import curve_frame, draw_lines, searching
 from stn_tune.analysis.logs import Upgrade
 from stn_tune.analysis.reporting.headline import headline
 from stn_tune.analysis.results import PathLike, Results, Source, load, objective
-from stn_tune.analysis.selection import literal
+from stn_tune.analysis.selection import literal, test_metric
 from stn_tune.analysis.storage import check_folder
 from stn_tune.analysis.tables import Table, table, with_intervals
 from stn_tune.atomic import write_atomic
-from stn_tune.errors import AnalysisError
+from stn_tune.errors import AnalysisError, MissingData
 from stn_tune.plotting import label_ends, panels
 from stn_tune.record import Invocation, RunRecord
 
@@ -36,33 +39,50 @@ class Overview:
     """Methods on several tasks."""
 
     figure: Picture
-    """A panel for each task."""
+    """For each task a panel of test values, where there are any, and one of the values that select."""
     section: render.Section
     """The table."""
     short: render.Section
     """Its columns for a first look: test values and times to target, of the methods that start from nothing."""
     claims: Sequence[str]
     """What came out, a sentence for each task."""
+    profiles: Picture | None = None
+    """Performance profiles, of two or more tasks."""
+    across: render.Section | None = None
+    """All tasks together, of two or more."""
 
     def to_markdown(self) -> str:
-        """The table."""
-        return render.markdown([self.section])
+        """The tables, and links to the figures."""
+        links = ["[curves](overview.png)", *(["[performance profiles](profiles.png)"] if self.profiles else [])]
+        sections = [self.section, *([self.across] if self.across else [])]
+        return f"{render.markdown(sections)}\nFigures: {', '.join(links)}\n"
 
     def summary(self) -> str:
         """The claims and the short table, as Markdown."""
         return "\n\n".join([*self.claims, render.markdown([self.short])])
 
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Writes ``overview.md``, ``summary.md``, ``overview.png`` and ``overview.svg``."""
+        """Writes ``overview.md`` and ``summary.md``; ``overview`` and ``profiles`` as png and svg, the svg for dark
+        paper, too.
+        """
         pages = {Path(folder, "overview.md"): self.to_markdown(), Path(folder, "summary.md"): self.summary()}
         try:
             check_folder(Path(folder), "the overview")
-            paths = save(self.figure, Path(folder), "overview", FORMATS)
+            paths = _save(self.figure, Path(folder), "overview")
+            paths += _save(self.profiles, Path(folder), "profiles") if self.profiles else []
             for page, text in pages.items():
                 write_atomic(page, text.encode())
         except OSError as error:
             raise AnalysisError(f"{folder}: cannot write the overview: {error.strerror or error}") from None
         return [*pages, *paths]
+
+
+def _save(figure: Picture, folder: Path, name: str) -> list[Path]:
+    """The figure's files, and the one for dark paper."""
+    paths = save(figure, folder, name, FORMATS)
+    dark = folder / f"{name}-dark.svg"
+    write_atomic(dark, dark_svg((folder / f"{name}.svg").read_text("utf-8")).encode())
+    return [*paths, dark]
 
 
 def load_tasks(
@@ -115,7 +135,40 @@ def overview(
     heads = [headline(results, tables[title]) for title, results in found.items()]
     section = _section(found, tables, reference)
     claims = [head.claim for head in heads if head is not None]
-    return Overview(_draw(_select(found)), section, _short(section, found), claims)
+    made = Overview(_draw(_select(found)), section, _short(section, found), claims)
+    try:
+        own = {title: searching(results) for title, results in found.items()}
+        made.profiles = draw_profiles(select_profiles(own))
+        made.across = _across(own, reference)
+    except MissingData:
+        return made
+    return made
+
+
+def _across(tasks: Mapping[str, Results], reference: str) -> render.Section:
+    """The methods that all tasks have, over the runs of all tasks."""
+    first = next(iter(tasks.values()))
+    found: Any = summary_across(tasks, reference)
+    name = first.title(reference)
+    rows = [
+        [
+            first.title(str(row.label)),
+            str(row.n),
+            render.within(row.iqm, row.low, row.high, 2),
+            render.number(row.median, 2),
+            render.within(row.better, row.better_low, row.better_high, 2),
+        ]
+        for row in found.itertuples()
+    ]
+    columns = ["method", "runs", "IQM of regret", "median regret", f"probability of beating {name}"]
+    notes = [
+        "Normalised regret: 0 is the best run of its task and 1 the worst, by test value where there is one. IQM: "
+        "interquartile mean, with its 95 % stratified bootstrap interval. Probability: that a run of the method beats "
+        f"a run of {name} on the same task, ties counting half, averaged over tasks, with its 95 % score interval.",
+        f"{' and '.join(tasks)} are {len(tasks)} tasks: the intervals are over seeds, and say nothing about other "
+        "tasks.",
+    ]
+    return render.Section("All tasks together", columns, rows, notes)
 
 
 def _short(section: render.Section, tasks: Mapping[str, Results]) -> render.Section:
@@ -142,30 +195,42 @@ def _objective(title: str, results: Results) -> tuple[str, str]:
 
 
 def _select(tasks: Mapping[str, Results]) -> pd.DataFrame:
-    """The curves of every task, with the column ``task``."""
-    chosen = {title: curve_frame(curves(searching(results))) for title, results in tasks.items()}
-    texts = {title: dict(part.attrs) for title, part in chosen.items()}
-    for part in chosen.values():
+    """The curves of every task, test values first; ``panel`` numbers the panels, ``attrs`` has their texts.
+
+    Two tasks share a row, test values above validation values; a single one has both side by side.
+    """
+    chosen = []
+    titles = list(tasks)
+    for pair in (titles[k : k + 2] for k in range(0, len(titles), 2)):
+        own = {title: searching(tasks[title]) for title in pair}
+        shown = [(title, test_metric(results)) for title, results in own.items() if test_metric(results)]
+        for title, column in [*shown, *((title, None) for title in pair)]:
+            chosen.append((title, column, curve_frame(curves(own[title], show=column))))
+    texts = [
+        {"task": title, "split": "test" if column else "validation"} | part.attrs for title, column, part in chosen
+    ]
+    for _, _, part in chosen:
         part.attrs = {}
-    frame = pd.concat([part.assign(task=title) for title, part in chosen.items()], ignore_index=True)
-    frame.attrs = {"tasks": texts}
+    frame = pd.concat([part.assign(panel=k) for k, (_, _, part) in enumerate(chosen)], ignore_index=True)
+    frame.attrs = {"panels": texts}
     return frame
 
 
 @styled
 def _draw(frame: pd.DataFrame) -> Picture:
-    texts = frame.attrs["tasks"]
-    figure, axes = panels(len(texts), width=5.4, height=3.1)
+    texts = frame.attrs["panels"]
+    figure, axes = panels(len(texts), width=4.8, height=2.55)
     about: dict[str, list[str]] = {}
     labels = []
-    for ax, (title, attrs) in zip(axes, texts.items(), strict=True):
-        part = frame[frame["task"] == title]
+    for k, (ax, attrs) in enumerate(zip(axes, texts, strict=True)):
+        part = frame[frame["panel"] == k]
         part.attrs = attrs
         words, ends = draw_lines(part, ax)
         ax.set_xlabel("compute-seconds")
         ax.set_ylabel(attrs["ylabel"])
-        ax.set_title(literal(title), fontweight="bold")
-        about.setdefault("; ".join([*words, *attrs["notes"]]), []).append(title)
+        ax.set_title(f"{literal(attrs['task'])}, {attrs['split']} set", fontweight="bold")
+        tasks = about.setdefault("; ".join([*words, *attrs["notes"]]), [])
+        tasks += [attrs["task"]] if attrs["task"] not in tasks else []
         labels.append((ax, ends))
     note(figure, _by_task(about))
     label_ends(*labels)
@@ -195,9 +260,10 @@ def _section(tasks: Mapping[str, Results], tables: Mapping[str, Table], referenc
     main = objective(first)[0].removeprefix("val_").replace("_", " ")
     notes = [
         "Mean ± half of the 95 % t-interval over seeds. Test values are taken at the best validation value; nothing "
-        "else selects. Bold: best of each column, excluding methods that build on another's results or have fewer "
-        f"seeds than {name}. Time to target: median compute-seconds for {name} / for the method itself to reach the "
-        f"method's final validation {main}; in brackets, on how many seeds {name} reaches it, if not on all.",
+        "else selects. Bold (in plain text: an asterisk): best of each column, excluding methods that build on "
+        f"another's results or have fewer seeds than {name}. Time to target: median compute-seconds for {name} / for "
+        f"the method itself to reach the method's final validation {main}; in brackets, on how many seeds {name} "
+        "reaches it, if not on all.",
         _by_task(about),
     ]
     rows = [[cells.get(label, render.NONE) for cells in columns.values()] for label in labels]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from stn_tune.analysis.figures.style import FORMATS, render
 from stn_tune.analysis.figures.time import TIME
 from stn_tune.analysis.logs import Upgrade
 from stn_tune.analysis.reporting.about import commands, counts, run_facts, setting_lines, warnings
+from stn_tune.analysis.reporting.compact import share_styles
 from stn_tune.analysis.reporting.headline import headline
 from stn_tune.analysis.reporting.pictures import inlined, theme
 from stn_tune.analysis.reporting.sections import sections
@@ -220,8 +221,12 @@ class Report:
         title = (record.name if record else "") or " and ".join(Path(source).name for source in sources)
         found = headline(self.results, self.table)
         entries = [self._entry(name, svg) for name, svg in pictures.items()]
+        shapes = [svg for entry in entries for svg in (entry["drawn"].wide, entry["drawn"].narrow)]
+        light, dark = theme(shapes)
+        rules, shapes = share_styles(shapes)
+        for entry, wide, narrow in zip(entries, shapes[::2], shapes[1::2], strict=True):
+            entry["drawn"] = replace(entry["drawn"], wide=wide, narrow=narrow)
         lead = self._lead(entries)
-        light, dark = theme(svg for entry in entries for svg in (entry["drawn"].wide, entry["drawn"].narrow))
         return environment.from_string(folder.joinpath("report.html.j2").read_text("utf-8")).render(
             title=title,
             kicker=_kicker(title, record),
@@ -240,6 +245,7 @@ class Report:
             files=[*tables, *(path for entry in entries for path in entry["files"])],
             light=light,
             dark=dark,
+            rules=rules,
             script=folder.joinpath("report.js").read_text("utf-8"),
         )
 

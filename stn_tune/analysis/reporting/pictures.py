@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stn_tune.analysis.figures.dark import on_dark
 from stn_tune.analysis.figures.interactive import facts
 from stn_tune.analysis.figures.style import render
+from stn_tune.analysis.reporting.compact import compact
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -39,8 +40,8 @@ def inlined(name: str, alt: str, svg: str, wide: Picture, narrow: Picture | None
         small = ""
     if small and narrow is not None:
         found["narrow"] = facts(narrow)
-        small = inline(small, f"{name}-narrow", alt)
-    return Inlined(inline(svg, name, alt), small, {kind: _json(data) for kind, data in found.items() if data})
+        small = compact(inline(small, f"{name}-narrow", alt))
+    return Inlined(compact(inline(svg, name, alt)), small, {kind: _json(data) for kind, data in found.items() if data})
 
 
 def _json(data: Any) -> str:

@@ -4,9 +4,19 @@
   const number = value => String(+value.toPrecision(4));
   const inside = (box, x, y) => x >= box[0] && x <= box[2] && y >= box[1] && y <= box[3];
 
-  // A path's corners, in the units of the drawing.
+  // A path's corners, in the units of the drawing: M is a place, l are steps.
   const corners = path => {
-    path.corners ??= [...path.getAttribute("d").matchAll(/[ML]\s*(-?[\d.]+)\s+(-?[\d.]+)/g)].map(m => [+m[1], +m[2]]);
+    if (path.corners) return path.corners;
+    path.corners = [];
+    let [x, y] = [0, 0];
+    for (const [, command, text] of path.getAttribute("d").matchAll(/([MLl])([^A-Za-z]*)/g)) {
+      const numbers = text.match(/-?(?:\d+\.?\d*|\.\d+)/g).map(Number);
+      for (let k = 0; k < numbers.length; k += 2) {
+        const [dx, dy] = [numbers[k], numbers[k + 1]];
+        [x, y] = command === "l" ? [x + dx, y + dy] : [dx, dy];
+        path.corners.push([x, y]);
+      }
+    }
     return path.corners;
   };
 
