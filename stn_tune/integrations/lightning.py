@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.optim import Optimizer
 
-from stn_tune import rng
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import Hyper, HyperSample
-from stn_tune.integrations.lightning_steps import Passes, callback_base, check_strategy, valid_batches
+from stn_tune.integrations import lightning_checks as checks
+from stn_tune.integrations.packages import found_in
+from stn_tune.integrations.state import Draws, load_own_state, own_state
+from stn_tune.integrations.steps import Passes, hyper_steps_due, metrics_kept
 from stn_tune.nn.response import required
-from stn_tune.stream import Stream
 from stn_tune.training import Batch, LossFn
 
-if TYPE_CHECKING:
-    Callback = object
-else:
-    Callback = callback_base()
+PACKAGES = {"lightning": "lightning.pytorch", "pytorch-lightning": "pytorch_lightning"}
+Callback: Any = object
+if not TYPE_CHECKING:  # a Trainer takes callbacks of its own package alone
+    Callback = type("Callback", found_in("lightning", "2.5", PACKAGES, "Callback"), {})
 
 
 def hyperparameters(module: Any) -> HyperSample:
@@ -28,7 +29,7 @@ def hyperparameters(module: Any) -> HyperSample:
     return required(module).hyper.current
 
 
-class SelfTuning(Callback):
+class SelfTuning(Callback):  # type: ignore[misc]
     """Tunes the hyperparameters of a self-tuned LightningModule while the Trainer fits it.
 
     ::
@@ -38,11 +39,12 @@ class SelfTuning(Callback):
         stn.self_tune(module, hyper, bind=bind)  # before fit; at the end of module.setup, if it builds layers there
         trainer = L.Trainer(callbacks=[SelfTuning(hyper, valid_dataloader=valid)])
 
-    ``training_step`` and its backward pass run at λ+ε. After every ``train_steps`` steps of the (first) optimizer come
-    ``valid_steps`` hyperparameter steps. In all hooks but ``on_before_zero_grad`` and ``on_before_backward`` the module
-    is the plain one at λ. ``hp/<name>``, ``scale/<name>`` and ``step``, the number of weight steps, which loggers take
-    for their x-axis, are logged by ``self.log``. Checkpoints hold everything that training continues from: bit for bit
-    in one process, if the training loader gives the same batches; with several processes, draws start anew.
+    ``training_step`` runs at λ+ε until its backward pass is over. After every ``train_steps`` steps of the (first)
+    optimizer come ``valid_steps`` hyperparameter steps. In all hooks but ``on_before_zero_grad`` and
+    ``on_before_backward`` the module is the plain one at λ. ``hp/<name>``, ``scale/<name>`` and ``step``, the number of
+    weight steps, which loggers take for their x-axis, are logged by ``self.log``. Checkpoints hold everything that
+    training continues from, bit for bit, if the training loader gives the same batches and there are as many processes
+    as before; with another number of them, draws start anew.
 
     Args:
         hyper: what the module was self-tuned with.
@@ -56,7 +58,7 @@ class SelfTuning(Callback):
         options: those of :class:`stn_tune.SelfTuner`, such as ``hyper_lr``, ``train_steps`` and ``warmup_steps``.
     """
 
-    tuner: SelfTuner | None = None
+    tuner: SelfTuner = None  # type: ignore[assignment]  # until training starts
     """Of the last fit; its ``schedule`` is what was found."""
 
     def __init__(
@@ -69,128 +71,120 @@ class SelfTuning(Callback):
         prog_bar: bool = False,
         **options: Any,
     ):
-        if valid_dataloader is None or (isinstance(valid_dataloader, str) and valid_dataloader != "val"):
-            raise ValueError(
-                f"valid_dataloader is {valid_dataloader!r}; hyperparameters are tuned on its batches: give a loader, a "
-                f"function that returns one, or 'val' for the Trainer's own validation loader"
-            )
-        if "clip" in options:
-            raise TypeError("clip is no option of SelfTuning: use Trainer(gradient_clip_val=...)")
+        checks.check_arguments(valid_dataloader, options)
         self.hyper, self.options = hyper, {"algorithm": algorithm, **options}
-        self._valid, self._loss, self._prog_bar = valid_dataloader, loss, prog_bar
-        self._module: Any = None
-        self._passes: Passes | None = None
-        self._stream: Stream | None = None
-        self._fitting = False
-        self._saved: dict[str, Any] | None = None  # a state that is not loaded yet
-        self._done = 0  # the weight steps that hyperparameter steps have been taken for
-        self._unlogged = True
+        self._valid: Any = valid_dataloader
+        self._loss, self._prog_bar = loss, prog_bar
+        self._saved: dict[str, Any] = {}  # a state that is not loaded yet
+        self._undo = ExitStack()  # after a fit
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuses what cannot be self-tuned."""
-        self._fitting = stage == "fit"
-        if not self._fitting:
-            return
-        name, self._saved = type(pl_module).__name__, None
-        check_strategy(trainer.strategy)
-        if self._module not in (None, pl_module):
-            raise ValueError(f"this SelfTuning belongs to another module than this {name}: make a new one, and a Hyper")
-        if not pl_module.automatic_optimization and self._loss is None:
-            raise ValueError(f"{name} optimises manually: give SelfTuning(loss=...), a function (module, batch, hp)")
-        if self.options["algorithm"] == "delta" and getattr(trainer.precision_plugin, "scaler", None) is not None:
-            raise ValueError("algorithm is 'delta', whose second pass no scaler scales: use precision='bf16-mixed'")
-        if "dataloader_iter" in inspect.signature(pl_module.training_step).parameters:
-            raise ValueError(f"training_step of {name} takes dataloader_iter; it must take a batch to be self-tuned")
-
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Makes the tuner, with the optimizers that Lightning has made."""
-        if self._saved is None and trainer.global_step:  # the Trainer goes on with what it has fitted
-            self._saved = self.state_dict() or None
-        self._module, self._stream, self._done = pl_module, None, 0
-        self.tuner = SelfTuner(trainer.strategy.model, self.hyper, trainer.optimizers, **self.options)
-        with torch.random.fork_rng(devices=()):  # whatever else draws gets what it would without self-tuning
-            seed = int(torch.randint(2**31, ())) + trainer.global_rank
-        self._passes, self._seed = Passes(trainer, self.tuner, self._loss, rng.derived(seed, 0)), rng.derived(seed, 1)
+        self._saved = {}
+        if stage == "fit":
+            checks.check_strategy(trainer.strategy)
+            checks.check_module(pl_module, has_loss=self._loss is not None)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Lightning has restored model and optimizers; the rest of a saved state is ours."""
-        tuner, passes = self._parts()
-        self._stream = Stream(valid_batches(self._valid, trainer), self._seed)
-        state, self._saved = self._saved, None
-        if state is not None:
-            own = {"model": tuner.model.state_dict(), "optimizer": [one.state_dict() for one in tuner.optimizers]}
-            tuner.load_state_dict({**state["tuner"], **own, "rng": rng.get_state()})
-            self._done = state["done"]
-            if trainer.world_size == 1:
-                passes.generators.load_state_dict(state["generators"])
-                self._stream.load_state_dict(state["valid"])
-        self._unlogged = True
-        passes.begin()
+        state = self._saved or (self.state_dict() if trainer.global_step else {})  # a Trainer may go on after a fit
+        self._trainer, self._module = trainer, pl_module
+        tuner = SelfTuner(trainer.strategy.model, self.hyper, trainer.optimizers, **self.options)
+        with torch.random.fork_rng(devices=()):  # whatever else draws gets what it would without self-tuning
+            draws = Draws(self._valid_batches(), int(torch.randint(2**31, ())) + trainer.global_rank)
+        if state:
+            load_own_state(tuner, state["tuner"])
+            draws.load_state_dict(state["draws"], trainer.global_rank, trainer.world_size)
+        self.tuner, self._draws, self._passes = tuner, draws, Passes(tuner, draws.passes)
+        self._undo.push(self._passes)
+        if not pl_module.automatic_optimization:
+            self._passes.follow_forward()
+        self._undo.callback(vars(trainer.strategy).pop, "training_step")
+        trainer.strategy.training_step = partial(self._training_step, trainer.strategy.training_step)
 
-    def _parts(self) -> tuple[SelfTuner, Passes]:
-        assert self.tuner is not None
-        assert self._passes is not None
-        return self.tuner, self._passes
+    def _valid_batches(self) -> Iterable[Batch]:
+        trainer, given = self._trainer, self._valid
+        if not isinstance(given, str):
+            return given() if callable(given) else given  # type: ignore[no-any-return]
+        if trainer.enable_validation:
+            trainer.validating = True
+            trainer.fit_loop.epoch_loop.val_loop.setup_data()
+            trainer.training = True
+        return checks.only(trainer.val_dataloaders)  # type: ignore[no-any-return]
+
+    def _training_step(self, plain: Callable[..., Any], batch: Batch, *rest: Any) -> Any:
+        """At λ+ε; with automatic optimisation, it stays in force until the backward pass is over."""
+        self._rest, self._before = rest, self.tuner.weight_steps
+        with self._passes.of(batch, until_left=self._module.automatic_optimization):
+            return plain(batch, *rest)
 
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
-        """The module is the plain one again."""
-        self._parts()[1].after_backward()
+        """The module is the plain one again; Δ-STN trains the responses, in a pass of their own."""
+        self._passes.leave()
+        self._passes.respond(self._part_of_loss)
 
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Optimizer) -> None:
-        """The module is the plain one, also with manual optimisation."""
-        self._parts()[1].before_step(optimizer)
+    def on_before_optimizer_step(self, *_: Any) -> None:
+        """After a batch that ``training_step`` skipped there was no backward pass."""
+        self._passes.leave()
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """Hyperparameter steps where they are due, and what is logged."""
-        tuner, passes = self._parts()
-        every, steps, o = tuner.options.train_steps, tuner.weight_steps, tuner.options
-        due, self._done = (steps // every - self._done // every) * o.valid_steps, steps
-        if due and steps >= o.warmup_steps:
-            assert self._stream is not None
-            for _ in range(due):
-                passes.tune(next(self._stream))
-            self._unlogged = True
+        self._passes.leave()
+        for _step in range(hyper_steps_due(self.tuner, self._before)):
+            self._tune(trainer, trainer.precision_plugin)
         if not trainer.barebones:
-            self._log(pl_module, steps)
-
-    def _log(self, pl_module: Any, steps: int) -> None:
-        """Lightning keeps what was logged until the epoch ends, and a call costs it a millisecond or so."""
-        pl_module.log("step", float(steps))
-        if self._unlogged:
             now, names = self.hyper.mean(), self.hyper.space.names  # tensors, so that nothing waits for the device
             values = {f"hp/{name}": torch.as_tensor(now[name], dtype=torch.float32) for name in names}
-            scales = zip(names, self.hyper.sigma.unbind(), strict=True)
+            scales = {f"scale/{name}": scale for name, scale in zip(names, self.hyper.sigma, strict=True)}
             pl_module.log_dict(values, prog_bar=self._prog_bar)
-            pl_module.log_dict({f"scale/{name}": scale for name, scale in scales})
-        self._unlogged = False
+            pl_module.log_dict({"step": float(self.tuner.weight_steps), **scales})
 
-    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """What was logged is forgotten."""
-        self._unlogged = True
+    def _tune(self, trainer: Any, precision: Any) -> None:
+        """A hyperparameter step; hooks and ``training_step`` find the Trainer validating."""
+        trainer.validating = True
+        try:
+            batch = precision.convert_input(next(self._draws.batches))
+            batch = self._module._on_before_batch_transfer(batch, dataloader_idx=0)
+            batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+            with self._draws.passes.lent():
+                self.tuner.valid_step(self._quiet_loss, batch, getattr(precision, "scaler", None))
+        finally:
+            trainer.training = True
 
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """The strategy is as it was."""
-        self._parts()[1].end()
+    def _quiet_loss(self, _: Any, batch: Batch, hp: Any) -> Any:
+        """The user's loss, or that of ``training_step``, without a trace in logs and metrics."""
+        self._module.log = lambda *_, **__: None
+        try:
+            with metrics_kept(self._module), self._trainer.precision_plugin.train_step_context():
+                if self._loss is not None:
+                    return self._loss(self._module, batch, hp)
+                output = self._module.training_step(batch, *self._rest)
+        finally:
+            del self._module.log
+        return output.get("loss") if isinstance(output, Mapping) else output
+
+    def _part_of_loss(self, *args: Any) -> Any:
+        """As Lightning scales it before the backward pass."""
+        loss = self._quiet_loss(*args) / self._trainer.accumulate_grad_batches
+        scaler = getattr(self._trainer.precision_plugin, "scaler", None)
+        return loss if scaler is None else scaler.scale(loss)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """The module is the plain one, the strategy as it was."""
-        if self._passes is not None:
-            self._passes.end(exception)
+        self._undo.__exit__(type(exception), exception, exception.__traceback__)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Bound dropouts hold the values at the final λ."""
-        if self.tuner is not None and stage == "fit":
+        """The strategy is as it was, bound dropouts hold the values at the final λ."""
+        self._undo.close()
+        if stage == "fit":
             required(pl_module).settle()
 
     def state_dict(self) -> dict[str, Any]:
         """What Lightning does not save."""
-        if self.tuner is None or self._passes is None or self._stream is None:
-            return self._saved or {}
-        own = {k: v for k, v in self.tuner.state_dict().items() if k not in ("model", "optimizer", "rng")}
-        generators, valid = self._passes.generators.state_dict(), self._stream.state_dict()
-        return {"tuner": own, "done": self._done, "generators": generators, "valid": valid}
+        if self.tuner is None:
+            return {}
+        return {"tuner": own_state(self.tuner), "draws": self._draws.state_dict(self._trainer.world_size)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Kept until the optimizers are there."""
-        if self._fitting:
-            self._saved = state_dict
+        self._saved = state_dict

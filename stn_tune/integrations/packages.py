@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from importlib import metadata
+from collections.abc import Mapping
+from importlib import import_module, metadata
+from typing import Any
 
 
 def require(extra: str, **lowest: str) -> None:
@@ -25,6 +27,21 @@ def require(extra: str, **lowest: str) -> None:
                 f"stn_tune.integrations.{extra} needs {package} {version} or newer, here is {found}: "
                 f"pip install --upgrade '{package}>={version}'"
             )
+
+
+def found_in(extra: str, version: str, modules: Mapping[str, str], name: str) -> tuple[Any, ...]:
+    """``name`` from the module of each package that is there in that version or a newer one; at least one must be."""
+    found, errors = [], []
+    for package, module in modules.items():
+        try:
+            require(extra, **{package: version})
+        except ImportError as error:
+            errors.append(error)
+        else:
+            found.append(getattr(import_module(module), name))
+    if not found:
+        raise errors[0]
+    return tuple(found)
 
 
 def _parts(version: str) -> list[int]:

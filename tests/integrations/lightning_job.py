@@ -9,6 +9,7 @@ from pathlib import Path
 
 import lightning.pytorch as L
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -55,18 +56,19 @@ def data(seed):
     return TensorDataset(x, x[:, :3].argmax(1))
 
 
-def run(cls, algorithm):
-    torch.manual_seed(0)
+def run(cls, algorithm, folder, *, seed=0, resume=None):
+    torch.manual_seed(seed)
     module = cls()
     space, bind = stn.dropouts(module)
     hyper = stn.Hyper(space)
     stn.self_tune(module, hyper, bind=bind)
     callback = SelfTuning(hyper, valid_dataloader=DataLoader(data(1), 6, shuffle=True), loss=loss_fn,
                           algorithm=algorithm, train_steps=2, hyper_lr=0.05)  # fmt: skip
-    trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, callbacks=[callback], logger=False,
-                        accumulate_grad_batches=2 if cls is Net else 1, enable_checkpointing=False,
-                        enable_progress_bar=False, enable_model_summary=False)  # fmt: skip
-    trainer.fit(module, DataLoader(data(0), 6))
+    saving = ModelCheckpoint(folder, filename="{epoch}", save_top_k=-1, save_on_train_epoch_end=True)
+    trainer = L.Trainer(accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, callbacks=[callback, saving],
+                        accumulate_grad_batches=2 if cls is Net else 1, logger=False, enable_progress_bar=False,
+                        enable_model_summary=False)  # fmt: skip
+    trainer.fit(module, DataLoader(data(0), 6, shuffle=True), ckpt_path=resume)
     assert len(callback.tuner.schedule) > 3
     return trainer, {k: v for k, v in module.state_dict().items() if isinstance(v, torch.Tensor)}
 
@@ -75,5 +77,7 @@ if __name__ == "__main__":
     cases = {"stn": (Net, "stn"), "delta": (Net, "delta"), "manual": (Manual, "stn")}
     found = {}
     for name, case in cases.items():
-        trainer, found[name] = run(*case)
-    torch.save(found, Path(sys.argv[1]) / f"{trainer.global_rank}.pt")
+        folder = Path(sys.argv[1], name)
+        trainer, found[name] = run(*case, folder)
+        _, found[f"{name}, resumed"] = run(*case, folder / "again", seed=7, resume=folder / "epoch=0.ckpt")
+    torch.save(found, Path(sys.argv[1], f"{trainer.global_rank}.pt"))

@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from stn_tune.integrations.packages import require
+from stn_tune.integrations.packages import found_in, require
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def test_new_enough(installed, version):
 
 
 def test_lightning_under_one_of_its_names(installed):
-    from stn_tune.integrations.lightning_steps import callback_base
-
-    installed |= {"pytorch-lightning": "2.6.6", "lightning": "1.9"}
     import pytorch_lightning
 
-    assert callback_base().__bases__ == (pytorch_lightning.Callback,)
+    from stn_tune.integrations.lightning import PACKAGES
+
+    installed |= {"pytorch-lightning": "2.6.6", "lightning": "1.9"}
+    assert found_in("lightning", "2.5", PACKAGES, "Callback") == (pytorch_lightning.Callback,)
     installed["pytorch-lightning"] = "1.9"
     with pytest.raises(ImportError, match=r"needs lightning 2\.5 or newer, here is 1\.9"):
-        callback_base()
+        found_in("lightning", "2.5", PACKAGES, "Callback")
