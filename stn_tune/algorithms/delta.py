@@ -42,11 +42,15 @@ class DeltaSTN(SelfTuner):
     def __init__(self, *args: Any, **keywords: Any):
         super().__init__(*args, **keywords)
         self._origin = self.hyper.lam.clone()
+        self._unpaired: Tensor | None = None
         self._uncentred: list[tuple[Responding, Tensor]] = []
 
     @contextmanager
     def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
-        """The plain model at λ, for a forward and backward pass; λ+ε in force where objectives are not separate."""
+        """The plain model at λ, for a forward and backward pass; λ+ε in force where objectives are not separate.
+
+        After :meth:`responding`, on the same batch, the gradients of the responses become relative to this pass.
+        """
         if not self.options.separate:
             with self._perturbed(batch, sample) as drawn:
                 yield drawn
@@ -55,13 +59,30 @@ class DeltaSTN(SelfTuner):
         self._tuning.check_idle()
         plain = self.hyper.mean()
         idle = [p for p in self._responses() if p.grad is None]
-        with self._plain(plain):
+        with self._paired(), self._plain(plain):
             yield plain
         if self._processes.several:
             for p in idle:
                 p.grad = None  # a response to 0 has none; momentum must not move it
         self._usage.read |= plain.read
         self._tuning.passes += 1
+
+    @contextmanager
+    def _paired(self) -> Iterator[None]:
+        """Subtracts from the responses' gradients what they would be at this pass's gradient of the weights, G.
+
+        The expectation of that is 0, as G does not depend on ε (a control variate).
+        """
+        epsilon, self._unpaired = self._unpaired, None
+        if epsilon is None:
+            yield
+            return
+        earlier = [(r, None if r.weight.grad is None else r.weight.grad.clone()) for r in self._tuning.responding()]
+        yield
+        self._processes.average([epsilon])
+        for r, before in earlier:
+            if r.response.V.grad is not None and r.weight.grad is not None:
+                r.response.subtract_gradient(r.weight.grad if before is None else r.weight.grad - before, epsilon)
 
     def _plain(self, sample: HyperSample) -> AbstractContextManager[object]:
         """The plain weights; with several processes as responses to 0, as each parameter must get a gradient there."""
@@ -71,13 +92,16 @@ class DeltaSTN(SelfTuner):
 
     @contextmanager
     def responding(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
-        """λ+ε in force, all weights held, for the forward and backward pass that trains the responses."""
+        """λ+ε in force, all weights held, for the forward and backward pass that trains the responses.
+
+        Random numbers are given back: :meth:`training`, which comes next, has the same ones.
+        """
         if not self.options.separate:
             raise RuntimeError("separate is False: training(batch) trains the responses together with the weights")
         carried = None if self.carries is None else copy.deepcopy(self.carries.state_dict())
         buffers = [(b, b.clone()) for b in self.model.buffers()]
         moved = {id(p) for p in self._responses()}
-        with self._processes.unsynchronised(), self._perturbed(batch, sample, moved) as drawn:
+        with self._processes.unsynchronised(), self._perturbed(batch, sample, moved) as drawn, self._same_numbers():
             try:
                 yield drawn
             finally:
@@ -86,6 +110,14 @@ class DeltaSTN(SelfTuner):
                         buffer.copy_(saved)
                 if self.carries is not None:
                     self.carries.load_state_dict(carried)
+        if self.options.in_pairs:
+            self._unpaired = drawn.delta.clone()
+
+    def _same_numbers(self) -> AbstractContextManager[None]:
+        """torch's generators of the CPU and of the model's device are put back in the end."""
+        device = self.hyper.lam.device
+        index = [] if device.type == "cpu" else [device]
+        return torch.random.fork_rng(index, device_type="cuda" if device.type == "cpu" else device.type)
 
     def train_step(self, loss_fn: LossFn, batch: Batch) -> Tensor:
         """A weight step; in every K-th, the responses move, too. Returns the loss at λ."""
@@ -93,13 +125,14 @@ class DeltaSTN(SelfTuner):
             return super().train_step(loss_fn, batch)
         with self._unharmed():
             self._zero_grad()
-            responses, finite = self._responses(), None
+            responses, finite, perturbed = self._responses(), None, None
             if self.weight_steps % self.options.response_every == 0:
                 with self.responding(batch) as sample:
                     perturbed = self._differentiated(loss_fn, batch, sample)
-                finite = self._finite("perturbed loss", perturbed, "gradient", responses, self._name, self.clip)
             with self.training(batch) as sample:
                 loss = self._differentiated(loss_fn, batch, sample)
+            if perturbed is not None:
+                finite = self._finite("perturbed loss", perturbed, "gradient", responses, self._name, self.clip)
             own = {id(p) for p in responses}
             weights = [p for p in self._weights() if id(p) not in own]
             all_finite = self._finite("training loss", loss, "gradient", weights, self._name, self.clip)
@@ -140,6 +173,7 @@ class DeltaSTN(SelfTuner):
 
     def _count_step(self) -> None:
         super()._count_step()
+        self._unpaired = None
         offset = self.hyper.lam - self._origin
         with torch.no_grad():
             for r, before in self._uncentred:  # W is the weight at λ: it changes with the response to the offset

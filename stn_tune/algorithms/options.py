@@ -134,6 +134,9 @@ class DeltaOptions(Options):
 
     response_every: int = 2
     """K: the responses are trained in every K-th weight step."""
+    paired: bool | None = None
+    """Whether a response step has the random numbers of the weight step on the same batch, and its gradient is taken
+    relative to that step's: unbiased, and most of the noise cancels. Needs shared draws; None: where draws are."""
     separate: bool = True
     """Whether weights are trained at λ and responses in steps of their own; else both together at λ+ε."""
     linearised: bool = False
@@ -144,9 +147,18 @@ class DeltaOptions(Options):
     """Whether weights take up their response when λ moves; else they follow by their own training."""
 
     def check(self) -> None:
-        """Those of every algorithm, and K."""
+        """Those of every algorithm, K, and pairs."""
         super().check()
         self.require_at_least(1, "response_every")
+        if self.paired is not None and not isinstance(self.paired, bool):
+            raise ValueError(f"paired is {self.paired!r}; it must be true, false or none")
+        if self.paired and (self.draw != "batch" or not self.separate):
+            raise ValueError("paired is True; it needs draw='batch' and separate=True")
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether response steps are paired with weight steps."""
+        return self.separate and self.draw == "batch" if self.paired is None else self.paired
 
 
 class TunerKeywords(TypedDict, total=False):
@@ -180,6 +192,7 @@ class DeltaKeywords(TypedDict, total=False):
     """What :class:`DeltaOptions` adds, as typed keyword arguments."""
 
     response_every: int
+    paired: bool | None
     separate: bool
     linearised: bool
     centred: bool

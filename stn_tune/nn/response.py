@@ -61,9 +61,22 @@ class Response(nn.Module):
 
     def squared_norm(self, weight: Tensor, delta: Tensor) -> Tensor:
         """‖Ŵ‖², ``(batch,)`` for one δ per example."""
-        w, u = (t.movedim(self.axis, 0).flatten(1) if t.dim() > 1 else t.view(-1, 1) for t in (weight, self.U))
+        w, u = self._rows(weight), self._rows(self.U)
         s = self.scale(delta)
         return (w.square().sum(1) + 2 * s * (w * u).sum(1) + s.square() * u.square().sum(1)).sum(-1)
+
+    @torch.no_grad()
+    def subtract_gradient(self, weight_gradient: Tensor, delta: Tensor) -> None:
+        """Takes ∂⟨G, Ŵ(λ+δ)⟩/∂(U, V), for a gradient G of W and one δ ``(n,)``, from the gradients of U and V."""
+        assert self.U.grad is not None
+        assert self.V.grad is not None
+        self.U.grad.addcmul_(_spread(self.scale(delta), self.U, self.axis), weight_gradient, value=-1)
+        rows = torch.linalg.vecdot(self._rows(weight_gradient), self._rows(self.U))
+        self.V.grad.addr_(rows, delta.to(rows), alpha=-1)
+
+    def _rows(self, weight: Tensor) -> Tensor:
+        """``(rows, the rest)``"""
+        return weight.movedim(self.axis, 0).flatten(1) if weight.dim() > 1 else weight.view(-1, 1)
 
     @torch.no_grad()
     def absorb(self, weight: Tensor, shift: Tensor) -> None:

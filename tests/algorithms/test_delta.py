@@ -225,3 +225,105 @@ def test_a_penalty_on_weights_is_evaluated_at_the_perturbed_ones():
 
     with pytest.raises(RuntimeError, match=r"reads weights past the model's output.*stn_tune\.nn\.l2"):
         tuner.train_step(by_hand, x)
+
+
+class Dropped(nn.Module):
+    """A dropout whose rate is tuned, and a weight that is a vector."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.second = nn.Linear(6, 8), nn.Dropout(0.3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.second(self.drop(torch.tanh(self.first(x))))
+
+
+def dropped(**options):
+    torch.manual_seed(2)
+    model = Dropped().double()
+    space, bind = stn.dropouts(model)
+    hyper = stn.Hyper(space, scale=0.7).double()
+    model = stn.self_tune(model, hyper, bind=bind)
+    with torch.no_grad():
+        for r in required(model).responding():
+            r.response.V.normal_(std=0.3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuner = stn.SelfTuner(model, hyper, optimizer, algorithm="delta", response_every=1, **options)
+    return tuner, torch.randn(5, 6).double()
+
+
+def squares(model, x, hp):
+    return model(x).square().mean()
+
+
+def response_gradients(tuner):
+    return {name: p.grad.clone() for name, p in required(tuner.model).responses.named_parameters()}
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_gradients_of_a_pair_are_those_of_the_responses_at_the_difference_of_the_weights_gradients(centred):
+    tuner, x = dropped(centred=centred)
+    tuner.hyper.lam.add_(0.2)
+    with tuner.responding(x) as hp:
+        squares(tuner.model, x, hp).backward()
+        epsilon = hp.delta.clone()
+    alone = response_gradients(tuner)
+    with tuner.training(x) as hp:
+        squares(tuner.model, x, hp).backward()
+    for name, r in zip(tuner._tuning.responses, tuner._tuning.responding(), strict=True):
+        du, dv = torch.autograd.grad(r.response.term(epsilon), [r.response.U, r.response.V], r.weight.grad)
+        torch.testing.assert_close(r.response.U.grad, alone[f"{name}.U"] - du)
+        torch.testing.assert_close(r.response.V.grad, alone[f"{name}.V"] - dv)
+
+
+def test_a_pair_has_the_same_masks_so_that_without_an_effect_there_is_no_gradient():
+    gradients = {}
+    for paired in (True, False):
+        tuner, x = dropped(paired=paired)
+        tuner.hyper.raw_sigma.fill_(-30.0)  # σ = 1e-13: λ+ε is λ, the masks alone could differ
+        for pieces in (tuner.responding, tuner.training):
+            with pieces(x) as hp:
+                squares(tuner.model, x, hp).backward()
+        gradients[paired] = torch.cat([g.flatten() for g in response_gradients(tuner).values()]).norm() / 1e-13
+    assert gradients[True] < 1e-3 * gradients[False]
+
+
+def test_pairs_add_up_over_pieces_of_a_batch():
+    tuner, x = dropped()
+    single, total = [], None
+    for part in (x[:2], x[2:]):
+        torch.manual_seed(len(part))
+        for pieces in (tuner.responding, tuner.training):
+            with pieces(part) as hp:
+                squares(tuner.model, part, hp).backward()
+        single.append(response_gradients(tuner))
+        tuner._zero_grad()
+    for part in (x[:2], x[2:]):
+        torch.manual_seed(len(part))
+        for pieces in (tuner.responding, tuner.training):
+            with pieces(part) as hp:
+                squares(tuner.model, part, hp).backward()
+    total = response_gradients(tuner)
+    for name, gradient in total.items():
+        torch.testing.assert_close(gradient, single[0][name] + single[1][name])
+
+
+def test_a_response_pass_that_no_training_pass_followed_is_paired_with_none():
+    tuner, x = dropped()
+    for pieces in (tuner.training, tuner.responding):  # the wrong way round: nothing to pair with
+        with pieces(x) as hp:
+            squares(tuner.model, x, hp).backward()
+    tuner.optimizer.step()
+    tuner._zero_grad()
+    with tuner.training(x) as hp:
+        squares(tuner.model, x, hp).backward()
+    assert all(p.grad is None for p in tuner._tuning.responses.parameters())
+
+
+@pytest.mark.parametrize("given", [{"draw": "example"}, {"separate": False}])
+def test_pairs_need_shared_draws_and_steps_of_their_own(given):
+    with pytest.raises(ValueError, match="paired is True; it needs draw='batch' and separate=True"):
+        dropped(paired=True, **given)
+    assert dropped(**given)[0].options.in_pairs is False
+    with pytest.raises(ValueError, match="paired is 'yes'; it must be true, false or none"):
+        dropped(paired="yes")
