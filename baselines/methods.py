@@ -21,6 +21,9 @@ which can be all that a budget has room for."""
 PERTURBATION_INTERVAL = 3
 """Epochs between the perturbations of a population's members."""
 
+MOST_NETWORKS = 100
+"""Plain networks that a refined STN may train, from seeds of their own: more than a budget has room for."""
+
 GRACE_PERIOD, REDUCTION_FACTOR = 4, 3
 """Epochs that ASHA gives to every trial, and the share, one in so many, that it promotes."""
 
@@ -31,13 +34,13 @@ def self_tuning(s: Setting) -> Plan:
 
 
 def delta(s: Setting) -> Plan:
-    """One run of Δ-STN, with the draws per example that its paper has."""
-    return Plan(s.problem.self_tuned(algorithm="delta", draw="example"), samples=1)
+    """One run of Δ-STN."""
+    return Plan(s.problem.self_tuned(algorithm="delta"), samples=1)
 
 
 def refined(s: Setting) -> Plan:
-    """One self-tuned training run, then a plain one along its schedule."""
-    return Plan(s.problem.self_tuned(refine=True), samples=1)
+    """One self-tuned training run, then plain ones along its schedule until the budget is used."""
+    return Plan(s.problem.self_tuned(refine=MOST_NETWORKS), samples=1)
 
 
 def grid(s: Setting) -> Plan:
@@ -267,7 +270,7 @@ _ENTRIES = [
     ),
     Method(
         refined,
-        _info("refined", "STN, refined", "an STN, then a plain network along its schedule", ORANGE, "dotted"),
+        _info("refined", "STN, refined", "an STN, then plain networks along its schedule", ORANGE, "dotted"),
         online=True,
     ),
     Method(fixed, _info("fixed", "initial values (fixed)", "no tuning: the STN's initial values", BROWN)),

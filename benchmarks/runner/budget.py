@@ -65,7 +65,7 @@ class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
         """Counts a result; True if it was the last that the budget allows."""
         self._used[trial_id] = max(self._used.get(trial_id, 0.0), result["trial_compute_s"])
         self._startup[trial_id] = result["start_s"] + result["setup_s"]
-        if result["done"]:
+        if result["done"] or result.get("network"):  # the STN has ended, and plain networks are trained
             self._ended.add(trial_id)
         self._best = min(self._best, result["best_val_loss"])
         self.rows += 1

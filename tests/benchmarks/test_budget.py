@@ -82,6 +82,14 @@ def test_it_knows_what_start_up_took_and_which_trainings_ended_by_themselves(clo
     assert (other.startup_s, other.ended_trials) == (3.0, 1)
 
 
+def test_an_stn_that_is_being_refined_has_ended_by_itself(clock):
+    budget, row = Budget(10), {"best_val_loss": 1.0, "start_s": 0.0, "setup_s": 0.0, "done": False}
+    budget("a", row | {"trial_compute_s": 1.0, "network": 0})
+    assert budget.ended_trials == 0
+    budget("a", row | {"trial_compute_s": 2.0, "network": 1})
+    assert budget.ended_trials == 1
+
+
 def test_a_resumed_experiment_may_fail_as_often_as_a_new_one():
     """What made its trials fail, a full disk for example, may have been put right."""
     budget = Budget(10)
