@@ -11,12 +11,14 @@ from torch.utils.data import DataLoader
 
 from stn_tune import rng
 from stn_tune.algorithms.checks import checked_tuning
-from stn_tune.algorithms.options import DeltaOptions, option_names
+from stn_tune.algorithms.options import option_names
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.checkpoint import load_state, save_state
 from stn_tune.hyper import Hyper, Value
 from stn_tune.integrations import huggingface_checks as checks
 from stn_tune.integrations.packages import require
+from stn_tune.integrations.state import load_own_state, own_state
+from stn_tune.integrations.steps import hyper_steps_due, response_due
 from stn_tune.nn.attach import self_tune
 from stn_tune.nn.response import SelfTuning
 from stn_tune.stream import Stream
@@ -29,9 +31,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR  # noqa: E402
 
 FOLDER = "stn_tune"
 """Inside a checkpoint folder: what training continues from beside the plain model, its optimizer and scheduler."""
-
-KEPT_BY_TRAINER = ("model", "optimizer", "rng")
-"""Parts of a tuner's state that the Trainer's own checkpoint has."""
 
 Base: Any = Trainer if TYPE_CHECKING else object
 
@@ -111,7 +110,7 @@ class SelfTuningMixin(Base):  # type: ignore[misc]
         self._tuning_batches = Stream(loader, rng.derived(self.args.seed, 2))
         if resume_from_checkpoint is not None:
             state = load_state(Path(resume_from_checkpoint, FOLDER))
-            self.tuner.load_state_dict({**self.tuner.state_dict(), **state["tuner"]})
+            load_own_state(self.tuner, state["tuner"])
             if hasattr(loader, "set_epoch"):  # Accelerate shuffles by the number of the pass
                 loader.set_epoch(state["batches"]["passes"])
             self._tuning_batches.load_state_dict(state["batches"])
@@ -121,8 +120,7 @@ class SelfTuningMixin(Base):  # type: ignore[misc]
         """Forward and backward pass of a micro-batch at λ+ε; two, where the algorithm trains responses on their own."""
         if not model.training:
             model.train()
-        o = self.tuner.options
-        if isinstance(o, DeltaOptions) and o.separate and self.tuner.weight_steps % o.response_every == 0:
+        if response_due(self.tuner):
             with self.tuner.responding(inputs):
                 super().training_step(model, inputs, *more, **keywords)
         with self.tuner.training(inputs):
@@ -130,10 +128,9 @@ class SelfTuningMixin(Base):  # type: ignore[misc]
 
     def _tune(self) -> None:
         """After every T_train weight steps, T_valid hyperparameter steps."""
-        o, done = self.tuner.options, self.tuner.weight_steps
-        if self.accelerator.optimizer_step_was_skipped or done % o.train_steps or done < o.warmup_steps:
+        if self.accelerator.optimizer_step_was_skipped:
             return
-        for _ in range(o.valid_steps):
+        for _ in range(hyper_steps_due(self.tuner, self.tuner.weight_steps - 1)):
             self.tuner.valid_step(self._tuning_loss, next(self._tuning_batches), self.accelerator.scaler)
 
     def _tuning_loss(self, model: nn.Module, batch: Any, hp: Mapping[str, Value]) -> Tensor:
@@ -162,8 +159,8 @@ class SelfTuningMixin(Base):  # type: ignore[misc]
             run = Path(self._get_output_dir(trial=trial))
             folder = run / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}" / FOLDER
             folder.mkdir(parents=True, exist_ok=True)
-            tuner = {key: part for key, part in self.tuner.state_dict().items() if key not in KEPT_BY_TRAINER}
-            save_state(folder, {"model": self._added(), "tuner": tuner, "batches": self._tuning_batches.state_dict()})
+            batches = self._tuning_batches.state_dict()
+            save_state(folder, {"model": self._added(), "tuner": own_state(self.tuner), "batches": batches})
         super()._save_checkpoint(model, trial)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
