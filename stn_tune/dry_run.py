@@ -13,7 +13,7 @@ from stn_tune import rng
 from stn_tune.algorithms.options import Draw
 from stn_tune.hyper import Hyper, HyperSample
 from stn_tune.nn.response import SelfTuning, self_tuning_of
-from stn_tune.training import Batch, LossFn, batch_size, checked_loss, restore_modes
+from stn_tune.training import Batch, LossFn, batch_size, checked_loss, copied_buffers, put_back, restore_modes
 
 T = TypeVar("T")
 Gradients = Sequence[Tensor | None]
@@ -253,7 +253,7 @@ def _unchanged(model: nn.Module, tuning: SelfTuning) -> Iterator[None]:
     """Puts back whatever a forward and a backward pass may have changed."""
     modes = {module: module.training for module in model.modules()}
     parameters = [(p, p.detach().clone(), p.grad) for p in model.parameters()]
-    buffers = [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+    buffers = copied_buffers(model)
     used = [binding.used for binding in tuning.bindings]
     generators = rng.get_state()
     try:
@@ -265,10 +265,7 @@ def _unchanged(model: nn.Module, tuning: SelfTuning) -> Iterator[None]:
                 if not torch.equal(p, value):
                     p.copy_(value)
                 p.grad = grad
-            for module, name, buffer, value in buffers:
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
-                module._buffers[name] = buffer
+        put_back(buffers)
         for binding, before in zip(tuning.bindings, used, strict=True):
             binding.used = before
         rng.set_state(generators)

@@ -339,12 +339,16 @@ class Hyper(nn.Module):
         return dict(zip(self.space.names, self.sigma.detach().cpu().tolist(), strict=True))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Hyper:
-        """Moves in place, so that optimizers of λ and σ stay valid; half precision is not for λ."""
+        """Moves in place, so that optimizers of λ and σ stay valid.
+
+        Half precision is not for λ. Nor is a device without values: with ``to("meta")`` and ``to_empty`` λ stays.
+        """
         for tensor in [*self._buffers.values(), *(getattr(self, name) for name in _CONSTANTS)]:
             assert tensor is not None
             moved = fn(tensor)
             narrow = moved.is_floating_point() and moved.dtype not in (torch.float32, torch.float64)
-            tensor.data = tensor.data.to(moved.device) if narrow else moved
+            if not moved.is_meta:
+                tensor.data = tensor.data.to(moved.device, tensor.dtype if narrow else moved.dtype)
         return self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -373,6 +377,7 @@ class Hyper(nn.Module):
             columns = [state_dict.pop(f"{prefix}{key}/{name}", None) for name in self.space.names]
             if all(column is not None for column in columns):
                 state_dict[f"{prefix}{key}"] = torch.stack(cast("list[Tensor]", columns))
+        local_metadata = {**local_metadata, "assign_to_params_buffers": False}  # optimizers of λ and σ stay valid
         super()._load_from_state_dict(
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )

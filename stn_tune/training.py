@@ -119,7 +119,7 @@ class Trainer(ABC):
         self.clip = clip
         self.batch_size = batch_size
         self.guard = Guard(check)
-        self._before: list[tuple[Tensor, Tensor]] = []
+        self._before: Buffers = []
         self.weight_steps = 0
         """How many weight steps have been applied: steps of the (first) optimizer, by whomever."""
         self.optimizer.register_step_post_hook(weakly(self._count_step))
@@ -258,8 +258,10 @@ class Trainer(ABC):
                 optimizer.step()
         if finite is None:
             return
-        for buffer, saved in self._before:
-            keep(buffer, saved, finite)
+        for module, name, _, saved in self._before:
+            now = module._buffers[name]
+            if now is not None and now.shape == saved.shape:
+                keep(now, saved, finite)
         if noted:
             self.guard.note(finite, step, weights=not optimizers)
             if self.guard.due():
@@ -280,17 +282,32 @@ class Trainer(ABC):
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
         """Puts back what a forward pass may have changed (running statistics) if the step fails."""
-        self._before = [(b, b.clone()) for b in self.model.buffers()]
+        self._before = copied_buffers(self.model)
         try:
             yield
         except BaseException:
-            with torch.no_grad():
-                for buffer, saved in self._before:
-                    buffer.copy_(saved)
+            put_back(self._before)
             self._zero_grad()
             raise
         finally:
             self._before = []
+
+
+Buffers = list[tuple[nn.Module, str, Tensor, Tensor]]
+"""Of every buffer: its module, its name, itself and a copy."""
+
+
+def copied_buffers(model: nn.Module) -> Buffers:
+    """The buffers of a model, which a forward pass may write to or replace, for :func:`put_back`."""
+    return [(m, name, b, b.clone()) for m in model.modules() for name, b in m._buffers.items() if b is not None]
+
+
+@torch.no_grad()
+def put_back(buffers: Buffers) -> None:
+    """The model holds the same buffers as before, with the same values."""
+    for module, name, buffer, saved in buffers:
+        buffer.copy_(saved)
+        module._buffers[name] = buffer
 
 
 def mean_loss(losses: Iterable[Tensor]) -> float:

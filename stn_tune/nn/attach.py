@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils.parametrize import ParametrizationList
 
 from stn_tune.errors import ConversionError, LayoutError, unknown_hyperparameter
 from stn_tune.hyper import Fixed, Hyper, Source, Value
@@ -22,6 +23,8 @@ log = logging.getLogger("stn_tune")
 NORMS: tuple[type[nn.Module], ...] = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Of which a parameter can be: others cannot be added to."""
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 """Modules that do something with all of their children: nothing is added to them."""
 
@@ -184,10 +187,14 @@ def plan(model: nn.Module, match: _Patterns) -> dict[str, str]:
         kinds = [owners[p] for p in paths]
         if refused:
             reasons[path] = "excluded"
-        elif not parameter.is_floating_point():
+        elif parameter.dtype not in DTYPES:
             reasons[path] = f"of type {str(parameter.dtype).removeprefix('torch.')}"
         elif not parameter.requires_grad:
             reasons[path] = "frozen"
+        elif not parameter.numel():
+            reasons[path] = "empty"
+        elif any(_has_signs(owner) for owner in kinds):
+            reasons[path] = "signs on its diagonal"
         elif asked:
             reasons[path] = RESPONDS
         elif any(isinstance(owner, EMBEDDINGS) for owner in kinds):
@@ -199,6 +206,13 @@ def plan(model: nn.Module, match: _Patterns) -> dict[str, str]:
         else:
             reasons[path] = RESPONDS
     return reasons
+
+
+def _has_signs(module: nn.Module) -> bool:
+    """torch's orthogonal parametrization by reflections keeps ±1 on a diagonal, and nothing between them."""
+    return isinstance(module, ParametrizationList) and any(
+        getattr(getattr(p, "orthogonal_map", None), "name", "") == "householder" for p in module
+    )
 
 
 def _is_norm(module: nn.Module) -> bool:

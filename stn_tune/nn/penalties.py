@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from stn_tune.hyper import Value
@@ -24,7 +25,7 @@ def l2(module: nn.Module, coefficient: Value) -> Tensor:
             response, delta = PER_EXAMPLE[id(p)]
             terms.append(response.squared_norm(p, first_order(delta)))
         else:
-            terms.append(first_order(p).square().sum())
+            terms.append(first_order(torch.view_as_real(p) if p.is_complex() else p).square().sum())
     if not terms:
         raise ValueError(f"l2: {type(module).__name__} has no parameters to penalise")
     return 0.5 * (coefficient * sum(terms[1:], terms[0])).mean()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -195,7 +196,7 @@ class SelfTuning(nn.Module):
     ):
         super().__init__()
         self.hyper = hyper
-        self.responses = nn.ModuleDict({path.replace(".", "/"): response for path, response in responses.items()})
+        self.responses = nn.ModuleDict({_key(path): response for path, response in responses.items()})
         self.places = dict(places)
         self.bindings = bindings
         self.layouts = dict(layouts)
@@ -203,8 +204,10 @@ class SelfTuning(nn.Module):
         object.__setattr__(self, "_model", model)  # no submodule: the model holds this one
         self._found: _Found | None = None
         self._applied = False
+        self._settled: int | None = None
         self.passes = 0
         """How often tuners have given the model for a training pass."""
+        self.register_state_dict_pre_hook(_refuse_within_a_step)  # type: ignore[no-untyped-call]
         self._register_load_state_dict_pre_hook(_reorder, with_module=True)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_post_hook(_settle)  # type: ignore[no-untyped-call]
 
@@ -219,16 +222,36 @@ class SelfTuning(nn.Module):
         """Passes on what it gets: a container may call all of its children."""
         return inputs[0] if len(inputs) == 1 else inputs
 
+    def __prepare_scriptable__(self) -> nn.Module:
+        """torch.jit.script takes what this gives for the model's own, for good."""
+        raise ConversionError(
+            "torch.jit.script cannot read a self-tuned model: script a plain one with the same weights, "
+            "torch.jit.script(stn_tune.release(copy.deepcopy(model)))"
+        )
+
+    def train(self, mode: bool = True) -> SelfTuning:
+        """Bound dropouts follow a λ that was written to from outside, as averages of models do."""
+        lam = self.hyper.lam
+        if mode and not self._applied and lam.is_cpu and self._settled != lam._version:
+            self.settle()
+        return super().train(mode)
+
     def responding(self) -> list[Responding]:
-        """Every responding parameter that is not frozen, as the model holds it now; raises where one was replaced."""
+        """Every responding parameter that is not frozen, as the model holds it now; raises where one was replaced.
+
+        Responses are frozen and unfrozen together with their parameters.
+        """
         if self._found is None or not self._found.still():
             self._found = self._find()
+        for r in self._found.responding:
+            if any(p.requires_grad != r.weight.requires_grad for p in (r.response.U, r.response.V)):
+                r.response.requires_grad_(r.weight.requires_grad)
         return [r for r in self._found.responding if r.weight.requires_grad]
 
     def _find(self) -> _Found:
         result = []
         for path, places in self.places.items():
-            response = cast(Response, self.responses[path.replace(".", "/")])
+            response = cast(Response, self.responses[_key(path)])
             found = [Place(*_locate(self._model, place)) for place in places]
             weight = found[0].module._parameters.get(found[0].name)
             if weight is None or weight.shape != response.U.shape:
@@ -246,7 +269,7 @@ class SelfTuning(nn.Module):
         return _Found(result, _links(self._model, (place for places in self.places.values() for place in places)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_found": None}
+        return {**self.__dict__, "_found": None, "_settled": None}
 
     def check_idle(self) -> None:
         """Raises within a step."""
@@ -265,8 +288,9 @@ class SelfTuning(nn.Module):
         """The model computes with λ+ε: its responding parameters, bound dropouts and named regularisers.
 
         Gives Ŵ by path, of those that all examples share. With ``watch``, a parameter that has one draw per example and
-        is read past its layer is an error. With an ``offset``, responses are a function of offset + δ, and W − the
-        response to the offset is what the gradient of a weight belongs to; the values are the same.
+        is read past its layer is an error, and so is a read of the gradient of Ŵ, or a write to it. With an ``offset``,
+        responses are a function of offset + δ, and W − the response to the offset is what the gradient of a weight
+        belongs to; the values are the same.
         """
         from stn_tune.nn.per_example import Draws, form_of
 
@@ -277,6 +301,7 @@ class SelfTuning(nn.Module):
         shared = delta.mean(0) if per_example else delta
         own = form_of(self, responding) if per_example else {}
         values: dict[str, Tensor] = {}
+        made: list[tuple[Responding, Tensor, Tensor]] = []
         with ExitStack() as stack:
             self._applied = True
             stack.callback(setattr, self, "_applied", False)
@@ -294,13 +319,24 @@ class SelfTuning(nn.Module):
                     value = weight
                 else:
                     value = values[r.path] = r.response.at(weight, shared)
+                    made.append((r, weight, value))
                 if value is r.weight:
                     continue
                 for place in r.places:
                     stack.callback(place.put, r.weight)
                     place.put(value)
             stack.enter_context(self.bound(sample))
+            if watch:
+                stack.enter_context(_no_gradients_read())
+            versions = [(r.weight._version, value._version) for r, _, value in made]
             yield values
+            for (r, weight, value), before in zip(made, versions, strict=True):
+                written = before != (r.weight._version, value._version)
+                if written or (watch and not is_dual(shared) and not _same(value, r.response.at(weight, shared))):
+                    raise ConversionError(
+                        f"{r.path} was written to within the step, which computes with a copy of it: write to it "
+                        f"before or after, run an initialisation by data before self_tune, or exclude=[{r.path!r}]"
+                    )
 
     @contextmanager
     def bound(self, sample: HyperSample) -> Iterator[None]:
@@ -328,10 +364,49 @@ class SelfTuning(nn.Module):
 
     def settle(self) -> None:
         """Bound dropouts hold the values at the current λ, as plain numbers."""
+        self._settled = self.hyper.lam._version
         if self.bindings:
             values = self.hyper.values_now() | self.hyper.constants
             for binding in self.bindings:
                 binding.set(self._model, values[binding.name])
+
+
+def _key(path: str) -> str:
+    """Under which name the response of a parameter is held: without dots, and not that of a method."""
+    key = path.replace(".", "/")
+    return f"/{key}" if hasattr(nn.ModuleDict, key) else key
+
+
+@torch.no_grad()
+def _same(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+NOT_A_LEAF = "The .grad attribute of a Tensor that is not a leaf"
+"""What torch warns of when the gradient of Ŵ is read."""
+
+
+@contextmanager
+def _no_gradients_read() -> Iterator[None]:
+    """Raises where a gradient of Ŵ is read: it has none, W has it, so clipping and zeroing would have no effect."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", NOT_A_LEAF, UserWarning, r"(?!torch\._)")  # torch.compile looks at it, too
+            yield
+    except UserWarning as warning:
+        if not str(warning).startswith(NOT_A_LEAF):
+            raise
+        raise RuntimeError(
+            "the gradient of a weight is read within the step, where model.parameters() are the weights at λ+ε: clip, "
+            "zero or log gradients after `with tuner.training(batch)`"
+        ) from None
+
+
+def _refuse_within_a_step(tuning: SelfTuning, *_: Any) -> None:
+    if tuning._applied:
+        raise RuntimeError(
+            "state_dict within a step would hold the weights at λ+ε: call it after `with tuner.training(batch)`"
+        )
 
 
 def _reorder(tuning: SelfTuning, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
