@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import secrets
 from pathlib import Path
 
 from benchmarks.arguments import not_negative, positive
@@ -39,6 +41,8 @@ def execute(arguments: argparse.Namespace) -> int:
 
     with FolderLock(arguments.out):
         print("starting Ray …", flush=True)
+        # Before Ray is imported, which reads it: nodes and commands that the suite starts connect with this token.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
         from rich.console import Console
 

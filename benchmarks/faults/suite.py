@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import random
-import secrets
 import shutil
 import signal
 import tempfile
@@ -18,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
 from rich.console import Console
 
 from benchmarks.faults.bench import Bench, Outcome, left_behind
@@ -79,8 +77,6 @@ class Suite:
         done = {(result.kind, result.case) for result in self.results()}
         missing = [(kind, case) for case in range(cases) for kind in kinds if (kind, case) not in done]
         self.out.mkdir(parents=True, exist_ok=True)
-        if not ray.is_initialized():  # before Ray reads it: the command and the nodes connect with this token
-            os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         logging.getLogger("ray").setLevel(logging.CRITICAL)  # what dies here is meant to
         with tempfile.TemporaryDirectory(prefix="stn_tune_faults_") as folder:
             shared = [(kind, case) for kind, case in missing if kind in KINDS]
