@@ -92,6 +92,11 @@ def by_seed(ends: pd.DataFrame, column: str) -> pd.DataFrame:
     return once.pivot(index="seed", columns="label", values=column).reindex(columns=ends["label"].unique())
 
 
+def with_failures(ends: pd.DataFrame, column: str, mode: str) -> pd.Series:
+    """A column of :func:`finals`, infinitely bad where the experiment never had a finite value: it counts as a loss."""
+    return ends[column].where(np.isfinite(ends["value"]), np.inf if mode == "min" else -np.inf)
+
+
 def differences(
     ends: pd.DataFrame, columns: list[Measured], reference: str, level: float, mode: str = "min"
 ) -> pd.DataFrame:
@@ -111,7 +116,8 @@ def differences(
                 n, *rest, wilcoxon = paired(both[label], both[reference], level)
                 better = [np.nan] * 3
                 if name == columns[0].name:
-                    own, other = (ends.loc[ends["label"] == which, column] for which in (label, reference))
+                    runs = with_failures(ends, column, mode)
+                    own, other = (runs[ends["label"] == which] for which in (label, reference))
                     found = probability_of_improvement([own], [other], mode, level)
                     better = [found.center, found.low, found.high]
                 rows.append([label, split, name, n, *rest, np.nan, wilcoxon, *better])

@@ -19,6 +19,8 @@ FEWEST = 3
 """The fewest runs that get an interval or a test: over two, a 95 % t-interval is 13 standard errors wide."""
 BOOTSTRAP_FROM = 5
 """The fewest runs whose range, the widest interval that resampling can give, covers a median with about 95 %."""
+SAME = 1e-12
+"""Of the largest value: differences that vary by less are the same, but for rounding."""
 WILCOXON_FROM = 6
 """The fewest pairs with which Wilcoxon's signed-rank test can be significant at 5 %."""
 
@@ -126,7 +128,10 @@ class Paired(NamedTuple):
 
 
 def paired(values: ArrayLike, reference: ArrayLike, level: float = 0.95) -> Paired:
-    """``values - reference``, pair by pair. The t-test needs three pairs, Wilcoxon's signed-rank test six."""
+    """``values - reference``, pair by pair. The t-test needs three pairs, Wilcoxon's signed-rank test six.
+
+    Differences that are all the same, and not 0, have no t-test: such pairs are copies, not repetitions.
+    """
     first, second = np.asarray(values, dtype=np.float64), np.asarray(reference, dtype=np.float64)
     with np.errstate(invalid="ignore"):
         difference = first - second
@@ -136,8 +141,8 @@ def paired(values: ArrayLike, reference: ArrayLike, level: float = 0.95) -> Pair
     mean, low, high = (float(part) for part in summary(difference, "mean", level))
     if n < FEWEST or not np.isfinite(difference).all():
         return Paired(n, mean, low, high, np.nan, np.nan)
-    if np.ptp(difference) == 0:
-        t_p = 1.0 if mean == 0 else 0.0
+    if np.ptp(difference) <= SAME * max(np.abs(first).max(), np.abs(second).max()):
+        t_p = 1.0 if mean == 0 else np.nan
     else:
         from scipy import stats
 

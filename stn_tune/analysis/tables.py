@@ -173,7 +173,9 @@ def _main(
         notes.append("No seed is shared by all methods, so there are no ranks.")
     if bold:
         aside = any(results.method(label).builds_on is not None for label in order)
-        rest = ", apart from methods that build on another's results" if aside else ""
+        few = int(first["n"].min()) < int(first["n"].get(results.reference(), first["n"].max()))
+        which = ["build on another's results"] * aside + ["have fewer seeds than the reference"] * few
+        rest = f", apart from methods that {' or '.join(which)}" if which else ""
         notes.append(f"Bold (in plain text: an asterisk): the best mean{rest}.")
     for label in order:
         own = ends[ends["label"] == label]
@@ -204,9 +206,13 @@ def _title(split: str, name: str, metric: str) -> str:
 
 
 def _best(results: Results, part: pd.DataFrame, mode: str) -> list[int]:
-    """The rows with the best mean, of methods that start from nothing; none where there is nothing to choose from."""
+    """The rows with the best mean, of methods that start from nothing and have as many seeds as the reference.
+
+    None where there is nothing to choose from.
+    """
     means = part["mean"].reset_index(drop=True)
-    alone = np.array([results.method(label).builds_on is None for label in part["label"]])
+    enough = part["n"] >= part.set_index("label")["n"].get(results.reference(), part["n"].max())
+    alone = np.array([results.method(label).builds_on is None for label in part["label"]]) & enough.to_numpy()
     means = means[np.isfinite(means) & alone]
     if len(means) < 2:
         return []

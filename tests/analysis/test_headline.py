@@ -36,7 +36,7 @@ def test_a_significant_lead_is_said_with_its_uncertainty(tmp_path):
 def test_a_lead_that_is_not_significant_is_not_claimed(tmp_path):
     said = found(tmp_path, {"stn": [1.0, 1.3, 0.9], "grid": [1.1, 1.1, 1.1]})
     assert said.claim.startswith("No method is significantly ahead on Penn Treebank: STN has the lowest mean test loss")
-    assert any(line.startswith("Not significantly behind: grid search (p ≥ ") for line in said.details)
+    assert any(line.startswith("Not significantly behind: grid search (p = ") for line in said.details)
 
 
 def test_who_is_level_is_named(tmp_path):
@@ -88,7 +88,7 @@ def test_one_method_has_a_value_and_no_lead(tmp_path):
 def test_what_builds_on_others_or_lacks_seeds_does_not_win(tmp_path):
     said = found(tmp_path, {"stn": [1.0, 1.01, 1.0], "grid": [2.0, 2.02, 2.01], "replay": [0.5] * 3, "tpe": [0.4]})
     assert said.claim.startswith("STN reaches")
-    assert "Not ranked, for lack of seeds: TPE." in said.details
+    assert "Not ranked, because they have fewer than 3 seeds: TPE (n = 1)." in said.details
     assert any("build on another method's results: STN schedule replayed" in line for line in said.details)
 
 
@@ -107,7 +107,7 @@ def test_the_first_table_has_test_values_first_and_nothing_twice(tmp_path):
     runs = {}
     for method, value in {"stn": 1.0, "grid": 2.0}.items():
         for seed in range(3):
-            rows = logs.rows([value + seed / 100], test_accuracy=0.5 + value / 10 + seed / 50)
+            rows = logs.rows([value * (1 + seed / 100)], test_accuracy=0.5 + value / 10 + seed / 50)
             for row in rows:
                 row |= {
                     "val_perplexity": 2.718281828 ** row["val_loss"],
@@ -122,8 +122,57 @@ def test_the_first_table_has_test_values_first_and_nothing_twice(tmp_path):
     assert (0, 1) in first.bold
     assert differences.title == "Differences to STN"
     assert differences.columns == ["method", "n", "test loss", "test accuracy", "val loss"], "a row per method"
-    assert differences.rows[0][2].startswith("1.00")
+    assert differences.rows[0][2].startswith("1.010")
     assert "(p <0.001)" in differences.rows[0][2]
     assert all(
         "–" not in set(cells) or set(cells) != {"–"} for s in [first, *rest] for cells in zip(*s.rows, strict=True)
     )
+
+
+def test_seeds_that_are_not_shared_are_not_called_few(tmp_path):
+    runs = {("stn", s): logs.rows([9.0, 1 + 0.01 * s]) for s in range(4)}
+    runs |= {("grid", 10 + s): logs.rows([9.0, 2 + 0.02 * s]) for s in range(4)}
+    logs.write_runs(tmp_path, runs)
+    results = Results.of(load(tmp_path))
+    said = headline(results, table(results))
+    assert said.claim.endswith("(n = 4); its lead cannot be tested.")
+    assert "Not tested, because fewer than 3 seeds are shared with STN: grid search." in said.details
+
+
+def test_seeds_that_repeat_one_run_are_not_evidence(tmp_path):
+    """Whoever forgets to use the seed gets the same difference every time: a t-test would call it certain."""
+    said = found(tmp_path, {"stn": [1.0, 1.0, 1.0], "grid": [1.001, 1.001, 1.001], "pbt": [2.0, 2.1, 2.3]})
+    assert said.claim.endswith("(n = 3); its lead over grid search cannot be tested.")
+    assert "Not tested, because every seed gives the same difference to STN: grid search." in said.details
+
+
+def test_a_method_with_a_diverged_seed_is_named(tmp_path):
+    nan = float("nan")
+    runs = {("stn", s): logs.rows([9.0, 1 + 0.01 * s]) for s in range(4)}
+    runs |= {("grid", s): logs.rows([nan, nan] if s == 0 else [9.0, 0.5 + 0.1 * s]) for s in range(4)}
+    logs.write_runs(tmp_path, runs)
+    results = Results.of(load(tmp_path))
+    made = table(results)
+    assert "Not ranked, because not every seed had a finite value: grid search." in headline(results, made).details
+    better = made.differences.set_index("split")["better"]
+    assert better["test"] == better["val"] == 0.75, "the seed that diverged is worse than all, not left out"
+
+
+def test_fewer_seeds_are_neither_bold_nor_hidden(tmp_path):
+    values = {("stn", s): 1 + 0.1 * s * s for s in range(5)} | {("grid", s): 0.5 + 0.1 * s for s in range(3)}
+    values |= {("pbt", s): 3.0 + 0.1 * s * s * s for s in range(5)}
+    logs.write_runs(tmp_path, {run: logs.rows([9.0, value]) for run, value in values.items()})
+    results = Results.of(load(tmp_path))
+    made = table(results)
+    details = headline(results, made).details
+    assert "Not ranked, because they have fewer than 5 seeds: grid search (n = 3)." in details
+    assert "With the fewer seeds they have, better in the mean: grid search." in details
+    first = made.sections[0]
+    assert {first.rows[row][0] for row, _ in first.bold} == {"STN"}
+    assert any("apart from methods that have fewer seeds than the reference" in note for note in first.notes)
+
+
+def test_methods_that_tie_are_not_behind_each_other(tmp_path):
+    said = found(tmp_path, {"stn": [1.0, 2.0, 3.0], "grid": [1.0, 2.0, 3.0]})
+    assert said.claim.startswith("STN and grid search tie")
+    assert not any("behind" in line for line in said.details)

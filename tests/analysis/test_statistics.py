@@ -223,3 +223,40 @@ def test_holm_keeps_the_rate_of_false_alarms():
     """Of ten true null hypotheses, at least one is rejected in at most about 5 % of studies."""
     p = np.random.default_rng(0).uniform(size=(4 * SIMULATIONS, 10))
     assert np.mean([holm(study).min() < 0.05 for study in p]) == pytest.approx(0.05, abs=0.015)
+
+
+RLIABLE = {"iqm": (0.46416666666666667, 0.5375), "low": (0.31333333, 0.3825), "high": (0.6125, 0.68833333)}
+"""Of :func:`rliable_runs`, by rliable 1.2.0 (arch 7.2.0, numpy 2.4.6, scipy 1.17.1), ``aggregate_iqm`` and
+``get_interval_estimates`` with 50,000 resamples. It is no dependency: it needs arch and seaborn.
+"""
+RLIABLE_IMPROVEMENT = 0.4427083333333333
+"""``probability_of_improvement(x, y)``, where higher is better."""
+
+
+def rliable_runs() -> tuple[np.ndarray, np.ndarray]:
+    """Eight runs on three tasks, ``(runs, tasks)``, of two methods."""
+    k = np.arange(24).reshape(8, 3)
+    return (k * 37 % 101) / 100, (k * 53 % 97) / 100 + 0.1
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_interquartile_means_and_their_bootstrap_are_those_of_rliable(which, monkeypatch):
+    """rliable has the percentile interval; ours is wider, for few runs, by design; centre and spread are the same."""
+    tasks = list(rliable_runs()[which].T)
+    low, high = RLIABLE["low"][which], RLIABLE["high"][which]
+    ours = aggregate(tasks, "iqm")
+    assert ours.center == pytest.approx(RLIABLE["iqm"][which])
+    assert ours.low < low < high < ours.high
+    monkeypatch.setattr(estimates, "bootstrap_tail", lambda sizes, level: (1 - level) / 2)
+    same = aggregate(tasks, "iqm")
+    assert (same.low, same.high) == pytest.approx((low, high), abs=0.01), "5,000 resamples against 50,000"
+
+
+def test_the_probability_of_improvement_is_that_of_rliable():
+    x, y = rliable_runs()
+    assert probability_of_improvement(list(x.T), list(y.T), "max").center == pytest.approx(RLIABLE_IMPROVEMENT)
+
+
+def test_differences_that_are_all_the_same_have_no_t_test():
+    assert math.isnan(paired([1.1, 2.1, 3.1], [1.0, 2.0, 3.0]).t_p), "the same but for rounding"
+    assert paired([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]).t_p == 1.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from stn_tune.analysis.comparison import finals
+from stn_tune.analysis.comparison import finals, with_failures
 from stn_tune.analysis.estimates import probability_of_improvement
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.style import line_styles, note, styled
@@ -29,7 +29,8 @@ def select(results: Results) -> pd.DataFrame:
     if reference not in results.labels or len(results.labels) < 2:
         raise MissingData("there are no two methods to compare")
     column = test_metric(results) or results.metric
-    ends = finals(results).dropna(subset=[column])
+    ends = finals(results)
+    ends = ends.assign(**{column: with_failures(ends, column, results.mode)}).dropna(subset=[column])
     runs = {str(label): part[column].to_numpy() for label, part in ends.groupby("label")}
     enough = [label for label in results.labels if len(runs.get(label, ())) >= FEWEST]
     if reference not in enough or len(enough) < 2:

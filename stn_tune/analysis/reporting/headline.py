@@ -42,6 +42,7 @@ def headline(results: Results, table: Table) -> Headline | None:
     split = "test" if (long["split"] == "test").any() else "val"
     own = long[(long["split"] == split) & np.isfinite(long["mean"])].set_index("label")
     own, left_out = _competitors(results, own)
+    left_out += _diverged(results, long[long["split"] == "val"])
     if own.empty:
         return None
     own = own.sort_values("mean", ascending=results.mode == "min", kind="stable")
@@ -59,13 +60,29 @@ def _competitors(results: Results, own: pd.DataFrame) -> tuple[pd.DataFrame, lis
     building = [label for label in own.index if results.method(label).builds_on is not None]
     own = own.drop(building)
     wanted = own["n"].get(results.reference(), own["n"].max())
-    few = [results.title(label) for label in own.index[own["n"] < wanted]]
-    words = [f"Not ranked, for lack of seeds: {_and(few)}."] if few else []
+    few = own[own["n"] < wanted]
+    words = []
+    if len(few):
+        counted = [f"{results.title(str(label))} (n = {n})" for label, n in few["n"].items()]
+        words.append(f"Not ranked, because they have fewer than {wanted} seeds: {_and(counted)}.")
+        rest = own.loc[own["n"] >= wanted, "mean"]
+        sign = 1.0 if results.mode == "min" else -1.0
+        better = few[sign * few["mean"] < (sign * rest).min()]
+        if len(better):
+            words.append(
+                f"With the fewer seeds they have, better in the mean: {_and(map(results.title, better.index))}."
+            )
     if building:
         words.append(
             f"Not ranked, because they build on another method's results: {_and(map(results.title, building))}."
         )
     return own[own["n"] >= wanted], words
+
+
+def _diverged(results: Results, long: pd.DataFrame) -> list[str]:
+    """Methods with a seed that never had a finite value: they have no mean."""
+    lost = [results.title(label) for label in long.loc[~np.isfinite(long["mean"]), "label"]]
+    return [f"Not ranked, because not every seed had a finite value: {_and(lost)}."] if lost else []
 
 
 class _Race:
@@ -80,8 +97,10 @@ class _Race:
         found = comparison.differences(ends, [measured], self.best, LEVEL, results.mode).set_index("label")
         found = found.reindex(own.index[1:])
         self.p = found["holm_p"]
+        self.shared = found["n"]
         self.ahead = [str(label) for label in found.index[self.p < SIGNIFICANT]]
-        self.level = [str(label) for label in found.index if label not in self.ahead]
+        self.level = [str(label) for label in found.index[self.p >= SIGNIFICANT]]
+        self.untested = [str(label) for label in found.index[self.p.isna()]]
         self.seeds = int(own["n"].iloc[0])
         self.tested = bool(self.p.notna().any())
         self.places = render.decimals(own["mean"], (own["high"] - own["low"]) / 2)
@@ -118,13 +137,15 @@ class _Race:
         if len(self.tied) > 1:
             return f"{self.titles(self.tied)} tie for the {self.end} {self.noun}{self.place}: {value}."
         if not self.tested:
-            return f"{name} has the {self.end} {self.noun}{self.place}: {value}, too few seeds for a test."
-        if not self.level:
+            why = ", too few seeds for a test" if self.seeds < FEWEST else "; its lead cannot be tested"
+            return f"{name} has the {self.end} {self.noun}{self.place}: {value}{why}."
+        if not self.level and not self.untested:
             which = f"{name} reaches the {self.end} {self.noun}{self.place}"
             return f"{which}: {value}, significantly ahead of every other method."
         if not self.ahead:
             return f"No method is significantly ahead{self.place}: {name} has the {self.end} mean {self.noun}, {value}."
-        rest = f"its lead over {self.titles(self.level)} is not significant"
+        says = {"is not significant": self.level, "cannot be tested": self.untested}
+        rest = "; ".join(f"its lead over {self.titles(which)} {what}" for what, which in says.items() if which)
         return f"{name} has the {self.end} mean {self.noun}{self.place}: {value}; {rest}."
 
     def details(self) -> list[str]:
@@ -137,21 +158,37 @@ class _Race:
             words.append(f"Next: {self.results.title(others[0])}, {self.value(others[0])}.")
         if self.seeds == 1:
             return [*words, "One seed each: how much of this is chance is not known."]
-        if not self.tested:
+        if self.seeds < FEWEST:
             return [*words, f"Tests and intervals need {FEWEST} seeds."]
+        words += self._without_test()
+        if not self.tested:
+            return words
         if self.ahead:
             name = self.results.title(self.best)
             words.append(f"{name} is significantly ahead of {self.titles(self.ahead)}{self._worst(self.ahead)}.")
-        if self.level:
-            words.append(f"Not significantly behind: {self.titles(self.level)}{self._worst(self.level, least=True)}.")
+        level = [label for label in self.level if label not in self.tied]
+        if level:
+            words.append(f"Not significantly behind: {self.titles(level)}{self._worst(level, least=True)}.")
         return [*words, "Paired t-tests over seeds, Holm-corrected, 5 % level; ±: half of the 95 % t-interval."]
+
+    def _without_test(self) -> list[str]:
+        """Who has no paired test with the best, and why."""
+        name = self.results.title(self.best)
+        apart = [label for label in self.untested if self.shared[label] < FEWEST]
+        same = [label for label in self.untested if label not in apart]
+        words = []
+        if apart:
+            words.append(f"Not tested, because fewer than {FEWEST} seeds are shared with {name}: {self.titles(apart)}.")
+        if same:
+            words.append(f"Not tested, because every seed gives the same difference to {name}: {self.titles(same)}.")
+        return words
 
     def _worst(self, labels: Sequence[str], least: bool = False) -> str:
         """The p-value nearest to the level, in brackets."""
         known = self.p[list(labels)].dropna()
         if known.empty:
             return ""
-        sign = "≥" if least else "≤"
+        sign = "=" if len(known) == 1 else "≥" if least else "≤"
         value = render.probability(float(known.min() if least else known.max()))
         return f" (p {value})" if value.startswith("<") else f" (p {sign} {value})"
 
