@@ -17,7 +17,7 @@ from stn_tune.algorithms.options import DeltaOptions
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import HyperSample, Value
 from stn_tune.nn.first_order import dual, first_order, is_dual
-from stn_tune.nn.response import Responding
+from stn_tune.nn.response import Responding, Response
 from stn_tune.training import Batch, LossFn, checked_loss
 
 
@@ -43,6 +43,7 @@ class DeltaSTN(SelfTuner):
         super().__init__(*args, **keywords)
         self._origin = self.hyper.lam.clone()
         self._unpaired: Tensor | None = None
+        self._raw: list[Response] = []
         self._uncentred: list[tuple[Responding, Tensor]] = []
 
     @contextmanager
@@ -81,8 +82,9 @@ class DeltaSTN(SelfTuner):
         yield
         self._processes.average([epsilon])
         for r, before in earlier:
-            if r.response.V.grad is not None and r.weight.grad is not None:
+            if r.weight.grad is not None:
                 r.response.subtract_gradient(r.weight.grad if before is None else r.weight.grad - before, epsilon)
+                self._raw.append(r.response)
 
     def _plain(self, sample: HyperSample) -> AbstractContextManager[object]:
         """The plain weights; with several processes as responses to 0, as each parameter must get a gradient there."""
@@ -170,6 +172,13 @@ class DeltaSTN(SelfTuner):
                 stack.enter_context(_first_order_outputs(self.model, sample))
             watch = not self._usage.checked and not self._compiled
             yield stack.enter_context(self._tuning.applied(sample, responding, watch=watch, offset=offset))
+
+    def _before_weight_step(self) -> None:
+        super()._before_weight_step()
+        raw, self._raw = dict.fromkeys(self._raw), []
+        if self.options.damping is not None:
+            for response in raw:
+                response.precondition(self.hyper.sigma.detach(), self.options.damping)
 
     def _count_step(self) -> None:
         super()._count_step()

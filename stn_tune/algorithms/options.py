@@ -137,6 +137,9 @@ class DeltaOptions(Options):
     paired: bool | None = None
     """Whether a response step has the random numbers of the weight step on the same batch, and its gradient is taken
     relative to that step's: unbiased, and most of the noise cancels. Needs shared draws; None: where draws are."""
+    damping: float | None = 0.1
+    """In pairs, responses move at the pace at which training itself would move the weights: the gradient of a row of U
+    is divided by ‖σ⊙V‖² + damping, that of V by (‖U‖² + damping) σ², of the same row. None: plain steps."""
     separate: bool = True
     """Whether weights are trained at λ and responses in steps of their own; else both together at λ+ε."""
     linearised: bool = False
@@ -150,6 +153,8 @@ class DeltaOptions(Options):
         """Those of every algorithm, K, and pairs."""
         super().check()
         self.require_at_least(1, "response_every")
+        if self.damping is not None:
+            self.require_positive("damping")
         if self.paired is not None and not isinstance(self.paired, bool):
             raise ValueError(f"paired is {self.paired!r}; it must be true, false or none")
         if self.paired and (self.draw != "batch" or not self.separate):
@@ -193,6 +198,7 @@ class DeltaKeywords(TypedDict, total=False):
 
     response_every: int
     paired: bool | None
+    damping: float | None
     separate: bool
     linearised: bool
     centred: bool

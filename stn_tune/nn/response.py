@@ -69,11 +69,25 @@ class Response(nn.Module):
     @torch.no_grad()
     def subtract_gradient(self, weight_gradient: Tensor, delta: Tensor) -> None:
         """Takes ∂⟨G, Ŵ(λ+δ)⟩/∂(U, V), for a gradient G of W and one δ ``(n,)``, from the gradients of U and V."""
-        assert self.U.grad is not None
-        assert self.V.grad is not None
-        self.U.grad.addcmul_(_spread(self.scale(delta), self.U, self.axis), weight_gradient, value=-1)
-        rows = torch.linalg.vecdot(self._rows(weight_gradient), self._rows(self.U))
-        self.V.grad.addr_(rows, delta.to(rows), alpha=-1)
+        if self.U.grad is not None:
+            self.U.grad.addcmul_(_spread(self.scale(delta), self.U, self.axis), weight_gradient, value=-1)
+        if self.V.grad is not None:
+            rows = torch.linalg.vecdot(self._rows(weight_gradient), self._rows(self.U))
+            self.V.grad.addr_(rows, delta.to(rows), alpha=-1)
+
+    @torch.no_grad()
+    def precondition(self, sigma: Tensor, damping: float) -> None:
+        """Scales the gradients of U and V so that V ⊙row U moves as far as training would move W.
+
+        A response to ε ~ N(0, σ²) is a product of two factors: each step is divided by the square of the other's size.
+        """
+        sigma = sigma.to(self.V)
+        if self.U.grad is not None:
+            size = (self.V * sigma).square().sum(1)
+            self.U.grad.div_(_spread(size + damping, self.U, self.axis))
+        if self.V.grad is not None:
+            size = self._rows(self.U).square().sum(1, keepdim=True)
+            self.V.grad.div_((size + damping) * sigma.square())
 
     def _rows(self, weight: Tensor) -> Tensor:
         """``(rows, the rest)``"""
@@ -239,12 +253,12 @@ class SelfTuning(nn.Module):
     def responding(self) -> list[Responding]:
         """Every responding parameter that is not frozen, as the model holds it now; raises where one was replaced.
 
-        Responses are frozen and unfrozen together with their parameters.
+        Responses are frozen and unfrozen together with their parameters; U or V alone may be frozen.
         """
         if self._found is None or not self._found.still():
             self._found = self._find()
         for r in self._found.responding:
-            if any(p.requires_grad != r.weight.requires_grad for p in (r.response.U, r.response.V)):
+            if r.weight.requires_grad != (r.response.U.requires_grad or r.response.V.requires_grad):
                 r.response.requires_grad_(r.weight.requires_grad)
         return [r for r in self._found.responding if r.weight.requires_grad]
 

@@ -327,3 +327,62 @@ def test_pairs_need_shared_draws_and_steps_of_their_own(given):
     assert dropped(**given)[0].options.in_pairs is False
     with pytest.raises(ValueError, match="paired is 'yes'; it must be true, false or none"):
         dropped(paired="yes")
+
+
+def moved(tuner, x):
+    """By how much one step of the optimizer moves the response to a unit of λ."""
+    before = [r.response.term(torch.ones(1).double()).detach() for r in tuner._tuning.responding()]
+    torch.manual_seed(3)
+    tuner.train_step(squares, x)
+    now = [r.response.term(torch.ones(1).double()).detach() for r in tuner._tuning.responding()]
+    return torch.cat([(b - a).flatten() for a, b in zip(before, now, strict=True)])
+
+
+@pytest.mark.parametrize("damping", [1e-15, None])
+def test_steps_do_not_depend_on_how_a_response_is_divided_between_its_factors(damping):
+    steps = []
+    for factor in (1.0, 3.0):
+        tuner, x = dropped(damping=damping)
+        tuner.optimizer.param_groups[0]["lr"] = 1e-4
+        with torch.no_grad():
+            for r in tuner._tuning.responding():
+                r.response.U.mul_(factor)
+                r.response.V.div_(factor)
+        steps.append(moved(tuner, x))
+    same = (steps[1] - steps[0]).norm() / steps[0].norm()
+    assert same < 1e-3 if damping else same > 0.5
+
+
+def test_a_response_moves_at_the_pace_of_the_weights():
+    """A step of V alone: −α (G(λ+ε) − G(λ)) · U / ‖U‖², in units of ε / σ²."""
+    tuner, x = dropped(damping=1e-15)
+    responses = [r.response for r in tuner._tuning.responding()]
+    for response in responses:
+        response.U.requires_grad_(False)
+    for pieces in (tuner.responding, tuner.training):
+        with pieces(x) as hp:
+            squares(tuner.model, x, hp).backward()
+    raw = [response.V.grad.clone() for response in responses]
+    before = [response.V.detach().clone() for response in responses]
+    tuner.optimizer.step()
+    for response, gradient, old in zip(responses, raw, before, strict=True):
+        size = response._rows(response.U).square().sum(1, keepdim=True) * tuner.hyper.sigma**2
+        torch.testing.assert_close(response.V.detach(), old - 0.1 * gradient / size)
+
+
+def test_a_factor_that_is_frozen_stays_while_the_other_learns():
+    tuner, x = dropped()
+    responses = [r.response for r in tuner._tuning.responding()]
+    for response in responses:
+        response.U.requires_grad_(False)
+    old = copy.deepcopy([response.state_dict() for response in responses])
+    for _ in range(2):
+        tuner.train_step(squares, x)
+    for response, before in zip(responses, old, strict=True):
+        assert torch.equal(response.U, before["U"])
+        assert not torch.equal(response.V, before["V"])
+
+
+def test_damping_is_positive_or_none():
+    with pytest.raises(ValueError, match="damping is 0; it must be a positive number"):
+        dropped(damping=0)
