@@ -146,8 +146,8 @@ class DeltaOptions(Options):
     """Whether responses are trained on the model's output to first order in ε; needs forward-mode derivatives."""
     centred: bool = True
     """Whether responses are a function of λ+ε − λ; else of λ+ε − λ₀, the offset from where λ started."""
-    follow: bool = True
-    """Whether weights take up their response when λ moves; else they follow by their own training."""
+    follow: bool = False
+    """Whether weights take up their response when λ moves; else they follow by their own training alone."""
 
     def check(self) -> None:
         """Those of every algorithm, K, and pairs."""
