@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["lstm", "cnn", "forward", "growth", "tasks", "compile", "integrations", "tune"],
         action="append",
         metavar="GROUP",
-        help="only lstm, cnn, forward, growth, tasks, compile or tune; repeatable",
+        help="only lstm, cnn, forward, growth, tasks, compile, integrations or tune; repeatable",
     )
     parser.add_argument("--size", choices=["paper", "smoke"], default="paper", help="model size (default paper)")
     parser.add_argument(

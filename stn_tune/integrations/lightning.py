@@ -42,9 +42,8 @@ class SelfTuning(Callback):  # type: ignore[misc]
     ``training_step`` runs at λ+ε until its backward pass is over. After every ``train_steps`` steps of the (first)
     optimizer come ``valid_steps`` hyperparameter steps. In all hooks but ``on_before_zero_grad`` and
     ``on_before_backward`` the module is the plain one at λ. ``hp/<name>``, ``scale/<name>`` and ``step``, the number of
-    weight steps, which loggers take for their x-axis, are logged by ``self.log``. Checkpoints hold everything that
-    training continues from, bit for bit, if the training loader gives the same batches and there are as many processes
-    as before; with another number of them, draws start anew.
+    weight steps (the loggers' x-axis), are logged. Checkpoints hold everything that training continues from, bit for
+    bit, if the training loader gives the same batches. With another number of processes draws start anew.
 
     Args:
         hyper: what the module was self-tuned with.
@@ -77,6 +76,7 @@ class SelfTuning(Callback):  # type: ignore[misc]
         self._loss, self._prog_bar = loss, prog_bar
         self._saved: dict[str, Any] = {}  # a state that is not loaded yet
         self._undo = ExitStack()  # after a fit
+        self._version, self._logged = 0, dict[str, torch.Tensor]()  # of λ, and what was logged then
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Refuses what cannot be self-tuned."""
@@ -88,7 +88,7 @@ class SelfTuning(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Lightning has restored model and optimizers; the rest of a saved state is ours."""
         state = self._saved or (self.state_dict() if trainer.global_step else {})  # a Trainer may go on after a fit
-        self._trainer, self._module = trainer, pl_module
+        self._trainer, self._module, self._logged = trainer, pl_module, {}
         tuner = SelfTuner(trainer.strategy.model, self.hyper, trainer.optimizers, **self.options)
         with torch.random.fork_rng(devices=()):  # whatever else draws gets what it would without self-tuning
             draws = Draws(self._valid_batches(), int(torch.randint(2**31, ())) + trainer.global_rank)
@@ -133,11 +133,20 @@ class SelfTuning(Callback):  # type: ignore[misc]
         for _step in range(hyper_steps_due(self.tuner, self._before)):
             self._tune(trainer, trainer.precision_plugin)
         if not trainer.barebones:
-            now, names = self.hyper.mean(), self.hyper.space.names  # tensors, so that nothing waits for the device
-            values = {f"hp/{name}": torch.as_tensor(now[name], dtype=torch.float32) for name in names}
-            scales = {f"scale/{name}": scale for name, scale in zip(names, self.hyper.sigma, strict=True)}
-            pl_module.log_dict(values, prog_bar=self._prog_bar)
-            pl_module.log_dict({"step": float(self.tuner.weight_steps), **scales})
+            self._log(trainer, pl_module)
+
+    def _log(self, trainer: Any, pl_module: Any) -> None:
+        """By ``log`` in the first batch, later past it, as it takes long. Tensors: nothing waits for the device."""
+        hyper, first = self.hyper, not self._logged
+        if first or self._version != hyper.lam._version:
+            self._version, now, sigma = hyper.lam._version, hyper.mean(), hyper.sigma
+            self._logged = {f"hp/{name}": torch.as_tensor(now[name], dtype=torch.float32) for name in hyper.index}
+            self._logged |= {f"scale/{name}": sigma[k] for name, k in hyper.index.items()}
+        for name, value in [*self._logged.items(), ("step", hyper.lam.new_full((), self.tuner.weight_steps))]:
+            if first:
+                pl_module.log(name, value, prog_bar=self._prog_bar and name.startswith("hp/"))
+            else:
+                trainer._results.update_metrics(f"on_train_batch_end.{name}", value, 1)
 
     def _tune(self, trainer: Any, precision: Any) -> None:
         """A hyperparameter step; hooks and ``training_step`` find the Trainer validating."""

@@ -724,6 +724,22 @@ class TestLoggers:
         assert "hp/net_3" in trainer.progress_bar_metrics
         assert "scale/net_3" not in trainer.progress_bar_metrics
 
+    def test_other_callbacks_find_the_current_values_after_every_batch(self, tmp_path):
+        seen = []
+
+        class Compare(L.Callback):
+            def on_train_batch_end(self, trainer, *_):
+                now = callback.tuner.metrics()
+                found = {name: float(trainer.callback_metrics[name]) for name in now}
+                assert found == pytest.approx(now)
+                seen.append(int(found["step"]))
+
+        module, callback = made(prog_bar=True, train_steps=3)
+        saving = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=3, save_top_k=-1)
+        fit(module, callback, Compare(), saving, enable_checkpointing=True)
+        assert seen == list(range(1, 17))
+        assert {path.stem for path in tmp_path.iterdir()} == {f"step={k}" for k in range(3, 17, 3)}
+
 
 def scalars(path, tag):
     """(step, value) of a tag, from an event file of TensorBoard."""

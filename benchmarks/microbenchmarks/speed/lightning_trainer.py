@@ -59,11 +59,12 @@ def epochs(size: str) -> Iterator[Comparison]:
 
     work = SIZES[size]
     train, valid = work.batches(), work.batches()
+    loader: DataLoader[Any] = DataLoader(train, batch_size=None)  # type: ignore[arg-type]  # as the Trainer's
     plain = work.model()
     optimizer = optimizer_of(plain)
 
     def plain_epoch() -> None:
-        for batch in train:
+        for batch in loader:
             optimizer.zero_grad()
             torch.autograd.backward([loss(plain, batch)])
             optimizer.step()
@@ -81,7 +82,7 @@ def epochs(size: str) -> Iterator[Comparison]:
     stn.self_tune(module, own, bind=bind)
     epochs = _Epochs(module, train, [SelfTuning(own, valid_dataloader=valid)])
     case = SpeedCase("Lightning, self-tuned epoch", epochs.step, TARGET)
-    yield Comparison("self-tuned Lightning", lambda: tuner.epoch(loss, train, valid), [case])
+    yield Comparison("self-tuned Lightning", lambda: tuner.epoch(loss, loader, valid), [case])
 
 
 def _module(model: nn.Module) -> Any:
