@@ -398,7 +398,7 @@ def test_configurations_show_every_trial_and_the_path_of_online_tuning(tmp_path)
     lines = [c for c in ax.collections if c.get_label() == "random search"]
     assert sum(len(part.get_segments()) for part in lines) == 30
     said = words(figure).replace("\n", " ")
-    assert "30 trials of random search; thicker is better; 1 without a finite loss" in said
+    assert "30 trials of random search; thicker is better; 1 without a finite val_loss" in said
     assert "STN: rings, initial values; bars, the range it covered; line, final values" in said
     end, _, start = (line.get_ydata() for line in ax.lines)
     assert (start[0], end[0]) == (pytest.approx(0.05), pytest.approx(0.4)), "on the space's own axis from 0 to 1"
