@@ -58,7 +58,7 @@ RC: dict[str, Any] = {
     "ytick.labelsize": 8,
 }
 
-NARROW = 4.3
+NARROW = 3.9
 """Inches: a figure of this width can be read on a phone."""
 _widest: ContextVar[float] = ContextVar("widest", default=float("inf"))
 

@@ -290,10 +290,10 @@ def _robust(
         f"IQM: mean of the middle half of the seeds. Brackets: {100 * level:g} % bootstrap intervals, from n = "
         f"{BOOTSTRAP_FROM} on."
     ]
-    if len(differences):
+    if differences["better_low"].notna().any():
         better = differences[(differences["metric"] == own["metric"].iloc[0]) & (differences["split"] == split)]
         by_label = better.set_index("label").reindex(order)
-        columns_of = (by_label[name] for name in comparison.BETTER)
+        columns_of = (by_label[name].where(by_label["better_low"].notna()) for name in comparison.BETTER)
         cells = [render.within(center, low, high, 2) for center, low, high in zip(*columns_of, strict=True)]
         columns[f"P(better than {name})"] = cells
         notes.append(

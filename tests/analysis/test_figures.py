@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Picture
 from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, Results, curves, load
 from stn_tune.analysis.curves import incumbent
 from stn_tune.analysis.figures.dark import PAPER, on_dark
-from stn_tune.analysis.figures.style import BLUES, line_styles, ramp, render, save, scale, zoom
+from stn_tune.analysis.figures.style import BLUES, RAMP, line_styles, ramp, render, save, scale, zoom
 from stn_tune.analysis.selection import bounds, groups, metric_title
 from stn_tune.plotting import GREY, PALETTE, asks_for_log, contrast, luminance, narrow_figures, readable, spread
 from stn_tune.record import HyperparameterInfo, Style
@@ -85,6 +85,8 @@ def test_zoom_cuts_a_start_that_would_flatten_the_rest():
     assert ax.get_ylim() == pytest.approx((0.9 - 0.055, 2.0 + 0.33))
     assert zoom(ax, [1, 40, 100], [[9.0], [2.0], [1.0]], bands=[[-9.0, 9.0], [-9.0, 9.0], [-9.0, 9.0]])
     assert ax.get_ylim() == pytest.approx((0.5 - 0.1, 2.5 + 0.6)), "as far as half of what the values do"
+    assert zoom(ax, [1, 5, 50, 100], [[99.0], [0.5], [2.0], [1.0]], ends=[0.5, 1.0])
+    assert ax.get_ylim()[0] < 0.5 < 2.0 < ax.get_ylim()[1] < 3.0, "a line that ends early is seen to its end"
 
 
 def test_rates_counts_and_coefficients_never_share_an_axis(tmp_path):
@@ -285,6 +287,15 @@ def test_a_method_that_ended_early_ends_with_a_dot_and_not_at_the_budget(tmp_pat
     assert "dot: where a method had ended on all seeds" in words(figure).replace("\n", " ")
 
 
+def test_the_best_line_is_in_view_though_it_ends_long_before_the_others(tmp_path):
+    runs = {("stn", 0): logs.rows([20.0, 1.0]), ("grid", 0): logs.rows([20.0, 3.0] + [2.5] * 30 + [2.4] * 30)}
+    for ax in drawn("time", frame_of(tmp_path, runs)).axes:
+        low, high = ax.get_ylim()
+        ends = [line.get_ydata()[-1] for line in ax.lines]
+        assert high < 15, "the start is clipped"
+        assert all(low < end < high for end in ends), "but no end"
+
+
 def test_time_shows_the_test_values_of_the_selected_networks_first(tmp_path):
     rows = logs.rows([3.0, 1.0, 2.0])
     figure = drawn("time", frame_of(tmp_path / "a", {("stn", 0): rows}))
@@ -366,8 +377,15 @@ def test_text_can_be_read_on_light_and_on_dark_paper():
     assert on_dark("#ffffff") == PAPER
 
 
+def test_lines_of_a_ramp_can_be_seen_on_light_and_on_dark_paper():
+    """WCAG AA: 3 for graphics."""
+    for colour in ramp(9):
+        assert contrast(colour, "#ffffff") >= 3, colour
+        assert contrast(on_dark(colour), PAPER) >= 3, colour
+
+
 def test_a_scale_keeps_its_order_on_dark_paper():
-    for colours in (scale(*BLUES), scale("cividis")):
+    for colours in (scale(*BLUES), scale("cividis"), scale(*RAMP)):
         light = [luminance(mpl.colors.to_hex(c)) for c in colours.colors]
         dark = [luminance(on_dark(mpl.colors.to_hex(c))) for c in colours.colors]
         assert np.argsort(light).tolist() == np.argsort(dark)[::-1].tolist()
@@ -380,7 +398,7 @@ def test_configurations_show_every_trial_and_the_path_of_online_tuning(tmp_path)
     lines = [c for c in ax.collections if c.get_label() == "random search"]
     assert sum(len(part.get_segments()) for part in lines) == 30
     said = words(figure).replace("\n", " ")
-    assert "30 trials of random search; thicker is better; 1 without a finite loss" in said
+    assert "30 trials of random search; thicker is better; 1 without a finite val_loss" in said
     assert "STN: rings, initial values; bars, the range it covered; line, final values" in said
     end, _, start = (line.get_ydata() for line in ax.lines)
     assert (start[0], end[0]) == (pytest.approx(0.05), pytest.approx(0.4)), "on the space's own axis from 0 to 1"

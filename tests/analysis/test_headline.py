@@ -39,6 +39,21 @@ def test_a_lead_that_is_not_significant_is_not_claimed(tmp_path):
     assert any(line.startswith("Not significantly behind: grid search (p = ") for line in said.details)
 
 
+def test_who_was_there_before_the_reference_is_named(tmp_path):
+    runs = {("stn", s): logs.rows([9.0, 3.0, 2.0 + s / 10, 1.0]) for s in range(3)}
+    runs |= {("grid", s): logs.rows([9.0, 2.5 + s / 10]) for s in range(3)}
+    runs |= {("pbt", s): logs.rows([9.0, 9.0, 9.0, 9.0, 1.5 + s / 10]) for s in range(3)}
+    runs |= {("tpe", s): logs.rows([0.9]) for s in range(3)}
+    logs.write_runs(tmp_path, runs)
+    results = Results.of(load(tmp_path))
+    details = headline(results, table(results)).details
+    first = "STN is first to the final validation loss of PBT: after 40.0 compute-seconds, the others after 50.0."
+    assert details[details.index(first) + 1 :] == [
+        "grid search had theirs sooner: after 20.0, STN after 30.0.",
+        "STN ended on most seeds without reaching that of TPE.",
+    ]
+
+
 def test_who_is_level_is_named(tmp_path):
     finals = {"stn": [1.0, 1.1, 1.05, 1.02], "pbt": [1.02, 1.08, 1.07, 1.02], "grid": [2.0, 2.1, 2.05, 2.03]}
     said = found(tmp_path, finals)
@@ -88,8 +103,11 @@ def test_one_method_has_a_value_and_no_lead(tmp_path):
 def test_what_builds_on_others_or_lacks_seeds_does_not_win(tmp_path):
     said = found(tmp_path, {"stn": [1.0, 1.01, 1.0], "grid": [2.0, 2.02, 2.01], "replay": [0.5] * 3, "tpe": [0.4]})
     assert said.claim.startswith("STN reaches")
-    assert "Not ranked, because they have fewer than 3 seeds: TPE (n = 1)." in said.details
-    assert any("build on another method's results: STN schedule replayed" in line for line in said.details)
+    assert "Left out, because they have fewer than 3 seeds: TPE (n = 1)." in said.details
+    assert "Left out, because they build on another method's results: STN schedule replayed." in said.details
+    assert "Of those, better in the mean: STN schedule replayed, 1.000 ± 0.000." in said.details, (
+        "the table has it on top"
+    )
 
 
 def test_data_for_figures_have_no_headline_and_no_ranks(tmp_path):
@@ -153,7 +171,7 @@ def test_a_method_with_a_diverged_seed_is_named(tmp_path):
     logs.write_runs(tmp_path, runs)
     results = Results.of(load(tmp_path))
     made = table(results)
-    assert "Not ranked, because not every seed had a finite value: grid search." in headline(results, made).details
+    assert "Left out, because not every seed had a finite value: grid search." in headline(results, made).details
     better = made.differences.set_index("split")["better"]
     assert better["test"] == better["val"] == 0.75, "the seed that diverged is worse than all, not left out"
 
@@ -165,8 +183,8 @@ def test_fewer_seeds_are_neither_bold_nor_hidden(tmp_path):
     results = Results.of(load(tmp_path))
     made = table(results)
     details = headline(results, made).details
-    assert "Not ranked, because they have fewer than 5 seeds: grid search (n = 3)." in details
-    assert "With the fewer seeds they have, better in the mean: grid search." in details
+    assert "Left out, because they have fewer than 5 seeds: grid search (n = 3)." in details
+    assert "With the fewer seeds they have, better in the mean: grid search, 1.10 ± 0.25." in details
     first = made.sections[0]
     assert {first.rows[row][0] for row, _ in first.bold} == {"STN"}
     assert any("apart from methods that have fewer seeds than the reference" in note for note in first.notes)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import fsspec
@@ -210,6 +213,18 @@ def test_remote_reads_are_tried_again(flaky):
     frame = load(flaky, metric="acc", mode="max")
     assert frame["acc"].tolist() == [0.1, 0.3, 0.2]
     assert [line for line in frame.attrs["problems"] if "lost" in line], "what cannot be read at all is said"
+
+
+@pytest.mark.slow
+def test_ten_thousand_trials_load_in_half_a_minute_and_two_gigabytes(tmp_path):
+    """10,000 trials of 100 rows, in a process of its own: at most 30 s of CPU and 2 GB."""
+    logs.write_many(tmp_path / "many")
+    command = [sys.executable, "-m", "tests.analysis.logs", str(tmp_path / "many")]
+    said = subprocess.run(command, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True).stdout
+    found = re.fullmatch(r"1000000 rows: ([\d.]+) s of CPU, at most ([\d.]+) GB\n", said)
+    assert found, said
+    assert float(found[1]) < 30
+    assert float(found[2]) < 2
 
 
 def test_ten_thousand_trials_in_small(tmp_path):

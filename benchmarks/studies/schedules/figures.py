@@ -15,6 +15,7 @@ from stn_tune.analysis.figures.schedules import moves
 from stn_tune.analysis.figures.seeds import draw_seeds, parts, seeds_note, wide
 from stn_tune.analysis.figures.style import (
     CLIPPED,
+    RAMP,
     SEQUENTIAL,
     colour_bar,
     line_styles,
@@ -280,7 +281,7 @@ def draw_greedy(frame: pd.DataFrame) -> Picture:
     left.set_ylabel(frame.attrs["hyperparameter"])
     grid = frame[frame["part"] == "grid"].pivot(index="x", columns="value", values="y")
     fixed: Any = grid.columns
-    shades = mpl.cm.ScalarMappable(mpl.colors.Normalize(fixed.min(), fixed.max()), scale(SEQUENTIAL))
+    shades = mpl.cm.ScalarMappable(mpl.colors.Normalize(fixed.min(), fixed.max()), scale(*RAMP))
     for value in fixed:
         one = grid[value].dropna()
         right.plot(one.index, one, color=shades.to_rgba(value), lw=1.0)
@@ -292,7 +293,7 @@ def draw_greedy(frame: pd.DataFrame) -> Picture:
     right.set_title(textwrap.fill(frame.attrs["heading"], 55), fontsize=8)
     right.set_xlabel("epoch")
     right.set_ylabel(frame.attrs["metric"])
-    clipped = zoom(right, drawn.index, drawn, start=0.25)
+    clipped = zoom(right, drawn.index, drawn, start=0.25, ends=drawn.ffill().iloc[-1])
     left.set_xlim(right.get_xlim())
     label_ends((right, ends))
     colour_bar(figure, shades, right, f"fixed {frame.attrs['hyperparameter']}")

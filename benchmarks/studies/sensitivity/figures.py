@@ -83,7 +83,7 @@ def draw(frame: pd.DataFrame) -> Picture:
     text = frame.attrs["note"]
     if asks_for_log(frame["y"]):
         axes[0].set_yscale("log")
-    elif zoom(axes[0], frame["x"], frame[["y"]], start=0.25):
+    elif zoom(axes[0], frame["x"], frame[["y"]], start=0.25, ends=[end.y for _, ends in labelled for end in ends]):
         text = f"{text}; {CLIPPED}"
     note(figure, text)
     label_ends(*labelled)

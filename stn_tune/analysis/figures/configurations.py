@@ -44,7 +44,7 @@ def select(results: Results) -> pd.DataFrame:
     columns = [f"hp/{name}" for name in names]
     shown = trials.dropna(subset=[*columns, "value"])
     if shown.empty:
-        raise MissingData("no black-box trial has a finite loss and a value for every hyperparameter")
+        raise MissingData(f"no black-box trial has a finite {results.metric} and a value for every hyperparameter")
     lower = results.mode == "min"
     shown = shown.sort_values("value", ascending=not lower, kind="stable")
     frame = shown[["value", *columns]].assign(
@@ -61,7 +61,7 @@ def select(results: Results) -> pd.DataFrame:
     titles = ", ".join(title_of(results, label) for label in results.in_order(shown["label"]))
     lost = len(trials) - len(shown)
     text = f"{len(shown)} trials of {titles}; thicker is better{stopped}"
-    text += f"; {lost} without a finite loss or a value left out" if lost else ""
+    text += f"; {lost} without a finite {results.metric} or a value left out" if lost else ""
     frame.attrs = about | {
         "titles": [hyperparameter_title(results, name, unit=True) for name in names],
         "ends": [_ends(results, name, frame[column]) for name, column in zip(names, columns, strict=True)],
@@ -210,7 +210,8 @@ def _axes(ax: Any, titles: Sequence[str], ends: Sequence[tuple[float, float]]) -
 
 CONFIGURATIONS = Figure(
     "configurations",
-    "Every configuration that a trial kept (PBT changes them), coloured by its loss, and the path of online tuning.",
+    "Every configuration that a trial kept (PBT changes them), coloured by how good it was, and the path of online "
+    "tuning.",
     select,
     draw,
 )

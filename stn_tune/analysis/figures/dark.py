@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stn_tune.analysis.figures.style import BLUES, SEQUENTIAL, scale
+from stn_tune.analysis.figures.style import BLUES, RAMP, SEQUENTIAL, scale
 from stn_tune.plotting import contrast, linear_rgb, luminance
 
 PAPER = "#14171a"
@@ -42,7 +42,7 @@ def dark_svg(svg: str) -> str:
 def _shades() -> frozenset[str]:
     import matplotlib as mpl
 
-    maps = [scale(SEQUENTIAL), scale(*BLUES)]
+    maps = [scale(SEQUENTIAL), scale(*BLUES), scale(*RAMP)]
     return frozenset(mpl.colors.to_hex(colour) for colours in maps for colour in colours.colors)
 
 

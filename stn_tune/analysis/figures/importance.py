@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.configurations import complete
 from stn_tune.analysis.figures.style import note, styled
 from stn_tune.analysis.results import Results
-from stn_tune.analysis.selection import blackbox_trials, hyperparameter_title, title_of, varied
+from stn_tune.analysis.selection import blackbox_trials, hyperparameter_title, literal, title_of, varied
 from stn_tune.errors import MissingData
 from stn_tune.plotting import PALETTE, is_narrow, new_figure
 
@@ -43,9 +44,10 @@ def select(results: Results) -> pd.DataFrame:
         + ". Bar: how much its error grows when the values of one hyperparameter are shuffled, in shares of the error "
         f"of a guess that knows nothing; whisker: standard deviation over {REPEATS} shuffles. "
         f"n = {about['configurations']} configurations, {about['trials']}"
-        + (f"; {lost} trials without a finite loss or a value left out" if lost else "")
+        + (f"; {lost} trials without a finite {results.metric} or a value left out" if lost else "")
     )
     most = ", ".join(f"{row.title} {row.mean:.2f}" for row in frame[::-1].itertuples())
+    frame.attrs["metric"] = literal(re.sub("^val_", "", results.metric).replace("_", " "))
     frame.attrs["alt"] = f"Bars of how much each hyperparameter mattered, the most important first: {most}."
     return frame
 
@@ -134,7 +136,7 @@ def draw(frame: pd.DataFrame) -> Picture:
     )
     ax.axvline(0, color="black", lw=0.6)
     ax.set_yticks(range(len(frame)), frame["title"])
-    text = "how much worse the loss is predicted without it (0: it does not matter)"
+    text = f"how much worse {frame.attrs['metric']} is predicted without it (0: it does not matter)"
     ax.set_xlabel(textwrap.fill(text, 40 if is_narrow() else 80))
     ax.grid(axis="y", visible=False)
     note(figure, frame.attrs["note"])
@@ -143,7 +145,7 @@ def draw(frame: pd.DataFrame) -> Picture:
 
 IMPORTANCE = Figure(
     "importance",
-    "Which hyperparameters mattered to the loss of the black-box trials (permutation importance in a random forest).",
+    "Which hyperparameters mattered to the black-box trials (permutation importance in a random forest).",
     select,
     draw,
 )

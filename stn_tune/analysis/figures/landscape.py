@@ -55,16 +55,17 @@ def select(results: Results) -> pd.DataFrame:
     style, title = results.method(label).style, title_of(results, label)
     ends = paths.groupby("experiment")[["x", "y"]].last()
     titles = [hyperparameter_title(results, name, unit=True) for name in names]
+    metric = metric_title(results)
     frame.attrs = {
         "titles": titles,
         "limits": [_limits(results, name, frame[place]) for name, place in zip(names, "xy", strict=True)],
         "lower_is_better": lower,
-        "bar": f"best {metric_title(results)}",
+        "bar": f"best {metric}",
         "colour": ACCENT if style is None else style.colour,
-        "note": f"dots: {len(points)} black-box trials, coloured by their loss{stopped}; their other hyperparameters "
+        "note": f"dots: {len(points)} black-box trials, coloured by {metric}{stopped}; their other hyperparameters "
         f"differ, too. Lines: {title}, n = {seeds} seed{'' if seeds == 1 else 's'}, from ring to dot. Axes: the two "
         "hyperparameters that mattered most to the trials, of those tuned online",
-        "alt": f"{len(points)} trials as points over {titles[0]} and {titles[1]}, coloured by their loss, and the way "
+        "alt": f"{len(points)} trials as points over {titles[0]} and {titles[1]}, coloured by {metric}, and the way "
         f"of {title} among them; it ends at "
         + ", ".join(f"({end.x:.2g}, {end.y:.2g})" for end in ends.itertuples())
         + f"; the best trial is at ({points['x'].iloc[-1]:.2g}, {points['y'].iloc[-1]:.2g}).",
@@ -81,7 +82,7 @@ def _limits(results: Results, name: str, values: pd.Series) -> tuple[float, floa
 
 @styled
 def draw(frame: pd.DataFrame) -> Picture:
-    """Points in the shades of their loss, lines above them."""
+    """Points in the shades of their values, lines above them."""
     from matplotlib.patheffects import Normal, Stroke
 
     figure = new_figure(6.4, 4.6)

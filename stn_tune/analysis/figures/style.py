@@ -24,6 +24,8 @@ CLIPPED = "early values are clipped"
 SEQUENTIAL = "cividis"
 BLUES = ("Blues", 0.2, 1.0)
 """From pale to dark, for thin lines: the palest can be seen on white."""
+RAMP = ("plasma", 0.0, 0.62)
+"""From dark to light, for lines: the lightest has a contrast of 3 to white, which WCAG AA asks of graphics."""
 SHADES = 32
 """Colours of a scale: few enough that a colour bar is drawn as vectors, which a page can recolour."""
 
@@ -57,11 +59,11 @@ def line_styles(results: Results, labels: Iterable[str]) -> dict[str, Style]:
 
 
 def ramp(count: int) -> list[str]:
-    """Colours for values that have an order: dark to light, none too pale for a white page."""
+    """Colours for lines that have an order: dark to light, none too pale for a white page."""
     import matplotlib as mpl
 
-    shades = np.linspace(0.0, 0.85, max(count, 2))[:count]
-    return [mpl.colors.to_hex(scale(SEQUENTIAL)(s)) for s in shades]
+    shades = np.linspace(0.0, 1.0, max(count, 2))[:count]
+    return [mpl.colors.to_hex(scale(*RAMP)(s)) for s in shades]
 
 
 def scale(name: str, first: float = 0.0, last: float = 1.0) -> Any:
@@ -87,14 +89,15 @@ def note(figure: Picture, text: str) -> None:
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
 
 
-def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None) -> bool:
+def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None, ends: Any = ()) -> bool:
     """Clips early values that would flatten everything after them; says whether it did.
 
-    ``values`` has a row per ``x``; those in the first fraction ``start`` of the axis are early. ``bands`` are widest
-    early: they count from the middle of the axis on, up to half of the values' range on either side.
+    ``values`` has a row per ``x``; those in the first fraction ``start`` of the axis are early. ``ends`` are what lines
+    end with, which is never clipped, however early they end. ``bands`` are widest early: they count from the middle of
+    the axis on, up to half of the values' range on either side.
     """
     x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
-    drawn, later = [values], [values[x >= start * np.max(x)]]
+    drawn, later = [values], [values[x >= start * np.max(x)], np.asarray(ends, dtype=float)]
     if bands is not None:
         drawn.append(np.asarray(bands, dtype=float))
         low, high = _range(later)

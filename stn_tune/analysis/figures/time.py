@@ -192,7 +192,7 @@ def draw_lines(frame: pd.DataFrame, ax: Any) -> tuple[list[str], list[LineEnd]]:
     about = _about(frame, n, crowded)
     if asks_for_log(frame["center"]):
         ax.set_yscale("log")
-    elif zoom(ax, frame["x"], frame["center"], start=0.25, bands=intervals):
+    elif zoom(ax, frame["x"], frame["center"], start=0.25, bands=intervals, ends=[end.y for end in ends.values()]):
         about.append(CLIPPED)
     return about, list(ends.values())
 

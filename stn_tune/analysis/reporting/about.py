@@ -51,12 +51,16 @@ def slow_starts(results: Results) -> list[str]:
     return lines
 
 
-def commands(record: RunRecord) -> list[dict[str, Any]]:
-    """The distinct commands, each with when, with what code and where it was run."""
+def commands(record: RunRecord) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The distinct commands, each with when, with what code and where it was run; and what holds for all of several."""
     groups: dict[str, list[Invocation]] = {}
     for invocation in record.invocations:
         groups.setdefault(invocation.command, []).append(invocation)
-    return [{"command": command, "about": _about(calls)} for command, calls in groups.items()]
+    found = {command: _about(calls) for command, calls in groups.items()}
+    first = next(iter(found.values()), {})
+    shared = {k: v for k, v in first.items() if len(found) > 1 and all(about[k] == v for about in found.values())}
+    own = {command: {k: v for k, v in about.items() if k not in shared} for command, about in found.items()}
+    return [{"command": command, "about": about} for command, about in own.items()], shared
 
 
 def _about(calls: list[Invocation]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from stn_tune.analysis import comparison, render
 from stn_tune.analysis.comparison import Measured
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.stats import FEWEST
-from stn_tune.analysis.tables import Table
+from stn_tune.analysis.tables import Table, with_intervals
 
 LEVEL = 0.95
 SIGNIFICANT = 0.05
@@ -57,32 +57,39 @@ def _column(results: Results, split: str) -> str:
 
 def _competitors(results: Results, own: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """Labels that start from nothing on as many seeds as the reference; and who else there is."""
-    building = [label for label in own.index if results.method(label).builds_on is not None]
-    own = own.drop(building)
+    building = own[[results.method(str(label)).builds_on is not None for label in own.index]]
+    own = own.drop(building.index)
     wanted = own["n"].get(results.reference(), own["n"].max())
     few = own[own["n"] < wanted]
     words = []
     if len(few):
         counted = [f"{results.title(str(label))} (n = {n})" for label, n in few["n"].items()]
-        words.append(f"Not ranked, because they have fewer than {wanted} seeds: {_and(counted)}.")
-        rest = own.loc[own["n"] >= wanted, "mean"]
-        sign = 1.0 if results.mode == "min" else -1.0
-        better = few[sign * few["mean"] < (sign * rest).min()]
-        if len(better):
-            words.append(
-                f"With the fewer seeds they have, better in the mean: {_and(map(results.title, better.index))}."
-            )
-    if building:
-        words.append(
-            f"Not ranked, because they build on another method's results: {_and(map(results.title, building))}."
-        )
-    return own[own["n"] >= wanted], words
+        words.append(f"Left out, because they have fewer than {wanted} seeds: {_and(counted)}.")
+    own = own[own["n"] >= wanted]
+    if better := _better(results, few, own):
+        words.append(f"With the fewer seeds they have, better in the mean: {better}.")
+    if len(building):
+        titles = _and(map(results.title, building.index))
+        words.append(f"Left out, because they build on another method's results: {titles}.")
+    if better := _better(results, building, own):
+        words.append(f"Of those, better in the mean: {better}.")
+    return own, words
+
+
+def _better(results: Results, others: pd.DataFrame, own: pd.DataFrame) -> str:
+    """The others whose mean is better than the best of ``own``, with their values."""
+    sign = 1.0 if results.mode == "min" else -1.0
+    better = others[sign * others["mean"] < (sign * own["mean"]).min()]
+    if better.empty:
+        return ""
+    values = with_intervals(better["mean"], better["low"], better["high"])
+    return _and(f"{results.title(label)}, {value}" for label, value in zip(better.index, values, strict=True))
 
 
 def _diverged(results: Results, long: pd.DataFrame) -> list[str]:
     """Methods with a seed that never had a finite value: they have no mean."""
     lost = [results.title(label) for label in long.loc[~np.isfinite(long["mean"]), "label"]]
-    return [f"Not ranked, because not every seed had a finite value: {_and(lost)}."] if lost else []
+    return [f"Left out, because not every seed had a finite value: {_and(lost)}."] if lost else []
 
 
 class _Race:
@@ -199,13 +206,32 @@ def _first(results: Results, table: Table, race: _Race) -> list[str]:
     times = table.times[table.times["label"].isin(race.own.index)]
     if times.empty:
         return []
-    first = times[times["reference_s"] < times["own_s"]]
+    sooner = times["reference_s"] < times["own_s"]
+    first, later = times[sooner], times[~sooner]
     name, main = results.title(reference), re.sub("^val_", "validation ", results.metric).replace("_", " ")
     if first.empty:
         return [f"{name} is not first to the final {main} of any other method."]
-    which = "every other method" if len(first) == len(times) else _and(results.title(label) for label in first["label"])
+    which = _and(map(results.title, first["label"])) if len(later) else "every other method"
     own, theirs = (_range(first[column]) for column in ("reference_s", "own_s"))
-    return [f"{name} is first to the final {main} of {which}: after {own} compute-seconds, the others after {theirs}."]
+    words = f"{name} is first to the final {main} of {which}: after {own} compute-seconds, the others after {theirs}."
+    return [words, *_later(results, name, later)]
+
+
+def _later(results: Results, name: str, times: pd.DataFrame) -> list[str]:
+    """Whose final values the reference reached later than they did, or, at the median, never."""
+    reached = np.isfinite(times["reference_s"])
+    later, never = times[reached], times[~reached]
+    words = []
+    if len(later):
+        own, theirs = (_range(later[column]) for column in ("reference_s", "own_s"))
+        words.append(
+            f"{_and(map(results.title, later['label']))} had theirs sooner: after {theirs}, {name} after {own}."
+        )
+    if len(never):
+        most = " on most seeds" if never["n"].max() > 1 else ""
+        titles = _and(map(results.title, never["label"]))
+        words.append(f"{name} ended{most} without reaching that of {titles}.")
+    return words
 
 
 def _range(values: pd.Series) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -227,10 +228,13 @@ class Report:
         for entry, wide, narrow in zip(entries, shapes[::2], shapes[1::2], strict=True):
             entry["drawn"] = replace(entry["drawn"], wide=wide, narrow=narrow)
         lead = self._lead(entries)
+        run, shared = commands(record) if record else ([], {})
         return environment.from_string(folder.joinpath("report.html.j2").read_text("utf-8")).render(
             title=title,
             kicker=_kicker(title, record),
-            claim=found.claim.replace(" ± ", "\u00a0±\u00a0").replace("n = ", "n\u00a0=\u00a0") if found else title,
+            claim=found.claim.replace(" ± ", "\u00a0±\u00a0").replace("n = ", "n\u00a0=\u00a0")
+            if found
+            else _subject(lead, title),
             details=found.details if found else [],
             facts=run_facts(record) if record else {},
             counts=counts(self.results),
@@ -240,7 +244,8 @@ class Report:
             lead=lead,
             figures=[entry for entry in entries if entry is not lead],
             settings=setting_lines(record.settings) if record else {},
-            commands=commands(record) if record else [],
+            commands=run,
+            shared=shared,
             rebuild=self.rebuild,
             files=[*tables, *(path for entry in entries for path in entry["files"])],
             light=light,
@@ -266,6 +271,11 @@ class Report:
         drawn = inlined(name, self.alts.get(name, caption), svg, self.figures[name], self.narrow.get(name))
         paths = [f"figures/{name}.{kind}" for kind in self.formats]
         return {"name": name, "caption": caption, "files": paths, "drawn": drawn}
+
+
+def _subject(lead: Mapping[str, Any] | None, title: str) -> str:
+    """What a page without a comparison is about: what its first figure shows."""
+    return title if lead is None else re.sub(r" \([^()]*\)\.?$", "", lead["caption"]).rstrip(".")
 
 
 def _kicker(title: str, record: RunRecord | None) -> str:

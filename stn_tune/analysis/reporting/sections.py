@@ -8,7 +8,7 @@ import pandas as pd
 from stn_tune.analysis import comparison, render
 from stn_tune.analysis.render import Section
 from stn_tune.analysis.results import Results
-from stn_tune.analysis.stats import floats
+from stn_tune.analysis.stats import FEWEST, floats
 from stn_tune.analysis.tables import Table, with_intervals
 
 SIGNIFICANT = 0.05
@@ -95,11 +95,14 @@ def _differences(results: Results, table: Table, repeated: set[str]) -> list[Sec
         bold |= {(row, list(columns).index(title)) for row, p in enumerate(part["holm_p"]) if p < SIGNIFICANT}
     name = results.title(results.reference())
     sign = "positive" if results.mode == "min" else "negative"
-    note = (
-        f"Method minus {name}, paired by seed, ± half of the 95 % t-interval; {sign}: {name} is better in the metric "
-        "that selects. p: paired t-test, Holm-corrected for the number of methods. Bold: significant at 5 %. "
-        "Uncorrected p-values, Wilcoxon's test and all metrics: differences.csv."
-    )
+    note = f"Method minus {name}, paired by seed; {sign}: {name} is better in the metric that selects. "
+    if found["holm_p"].notna().any():
+        note += (
+            "±: half of the 95 % t-interval. p: paired t-test, Holm-corrected for the number of methods. Bold: "
+            "significant at 5 %. Uncorrected p-values, Wilcoxon's test and all metrics: differences.csv."
+        )
+    else:
+        note += f"Intervals and tests need {FEWEST} seeds. All metrics: differences.csv."
     rows = list(zip(*columns.values(), strict=True))
     return [without_empty(Section(f"Differences to {name}", list(columns), rows, [note], frozenset(bold)))]
 
