@@ -49,6 +49,7 @@ public_modules = [
     "stn_tune.analysis",
     "stn_tune.algorithms.registry",
     "stn_tune.testing.algorithms",
+    "stn_tune.testing.searchers",
     "stn_tune.integrations.lightning",
     "stn_tune.integrations.huggingface",
 ]

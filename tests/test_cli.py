@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import sysconfig
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ import pytest
 import stn_tune
 from stn_tune.cli import main
 from tests.analysis import logs
+from tests.wheel import installed
 
 ROOT = Path(__file__).parents[1]
 SCHEDULE = {
@@ -220,33 +218,11 @@ assert not {"torch", "ray"} & set(sys.modules), {"torch", "ray"} & set(sys.modul
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_wheel_in_an_empty_environment_reports_a_foreign_experiment(foreign, tmp_path):
-    """The wheel alone: its dependencies are those of this environment, the checkout is not on the path."""
-    wheels = tmp_path / "wheels"
-    isolation = ["--no-build-isolation"] if find_spec("hatchling") else []
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", *isolation, "-q", "-w", str(wheels), str(ROOT)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    if done.returncode and not isolation and "hatchling" in done.stderr:
-        pytest.skip("hatchling, which builds the wheel, is neither installed nor within reach")
-    assert done.returncode == 0, done.stderr
-    (wheel,) = wheels.glob("*.whl")
-    home = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
-    site = next((home / "lib").glob("python*")) / "site-packages"
-    install = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--no-deps", "-q"]
-    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
-    (site / "shared.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    clean |= {"COLUMNS": "80", "MPLCONFIGDIR": str(tmp_path)}
-    command = [str(home / "bin" / "stn-tune")]
-    where = subprocess.run(
-        [str(home / "bin" / "python"), "-c", "import stn_tune; print(stn_tune.__file__)"],
-        cwd=tmp_path, env=clean, check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert Path(where.stdout.strip()).is_relative_to(site)
-    report = [*command, "report", str(foreign), "--seed", r"_s(\d+)", "--out", str(tmp_path / "out")]
-    done = subprocess.run(report, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "tpe" in done.stdout
+    """The wheel and what it requires; the checkout is not on the path."""
+    there = installed(tmp_path)
+    where = there.run("python", "-c", "import stn_tune; print(stn_tune.__file__)", cwd=tmp_path)
+    assert Path(where.stdout.strip()).is_relative_to(there.site)
+    report = ["report", str(foreign), "--seed", r"_s(\d+)", "--out", str(tmp_path / "out")]
+    assert "tpe" in there.run("stn-tune", *report, cwd=tmp_path).stdout
     assert "best acc" in (tmp_path / "out" / "report.html").read_text()
-    version = subprocess.run([*command, "--version"], env=clean, capture_output=True, text=True, check=True)
-    assert version.stdout == f"stn-tune {stn_tune.__version__}\n"
+    assert there.run("stn-tune", "--version", cwd=tmp_path).stdout == f"stn-tune {stn_tune.__version__}\n"

@@ -18,6 +18,8 @@ from stn_tune.integrations.steps import Passes, hyper_steps_due, metrics_kept
 from stn_tune.nn.response import required
 from stn_tune.training import Batch, LossFn
 
+__all__ = ["SelfTuning", "hyperparameters"]
+
 PACKAGES = {"lightning": "lightning.pytorch", "pytorch-lightning": "pytorch_lightning"}
 Callback: Any = object
 if not TYPE_CHECKING:  # a Trainer takes callbacks of its own package alone

@@ -37,7 +37,7 @@ class SearcherSuite:
         return {"loss": value, "training_iteration": 1}
 
     def space(self) -> dict[str, Any]:
-        """The search space; one of your own must have the names of :data:`SPACE`."""
+        """The search space; one of your own must have the names of ``SPACE``."""
         return dict(SPACE)
 
     def ready(self, mode: str = "min", **options: Any) -> Searcher:
