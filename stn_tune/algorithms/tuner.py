@@ -234,7 +234,7 @@ class SelfTuner(Trainer):
         wanted = [sample.lam]
         if hyper.tune_scale and sample.sigma is not None:
             wanted.append(sample.sigma)
-            if self.options.entropy_weight:
+            if self.options.entropy_weight and hyper.raw_sigma.grad is None:  # once for all pieces of a batch
                 objective = objective - self.options.entropy_weight * hyper.entropy(sample.sigma)
         self._usage.warn_of_lost(loss, self._shared)
         self._scaled = scaler is not None and scaler.is_enabled()

@@ -177,8 +177,8 @@ class TestAccumulation:
             part = (whole[0][k : k + 6], whole[1][k : k + 6])
             with several.tuning(part, hp) as hp:
                 several.backward(loss_fn(several.model, part, hp) / 2)
-        # the entropy of σ is counted with every piece
         assert torch.allclose(one.hyper.lam.grad, several.hyper.lam.grad, atol=1e-6)
+        assert torch.allclose(one.hyper.raw_sigma.grad, several.hyper.raw_sigma.grad, atol=1e-6)
 
     def test_a_draw_for_each_piece(self):
         tuner = make()
