@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from rich.console import Console
 
 from benchmarks.commands.faults import KINDS as OFFERED
 from benchmarks.faults import bench as module
+from benchmarks.faults import suite as suite_module
 from benchmarks.faults.bench import Bench
 from benchmarks.faults.kinds import KINDS
 from benchmarks.faults.suite import TITLES, CaseResult, Suite, page
@@ -94,6 +96,19 @@ def test_cases_that_were_run_are_not_run_again(tmp_path, monkeypatch):
     assert "| 1 | 1 | 0, 0 |" in (tmp_path / "README.md").read_text()
     other = Suite(tmp_path, 1, Console(quiet=True))
     assert not other.results(), "cases of another seed"
+
+
+def test_a_case_that_hangs_says_so_whatever_ray_makes_of_the_error(tmp_path, monkeypatch):
+    def hangs(bench, rng):
+        try:
+            time.sleep(60)
+        except TimeoutError:
+            raise SystemError("wait returned a result with an exception set") from None
+
+    monkeypatch.setattr(suite_module, "CASE_S", 1)
+    suite = Suite(tmp_path, 0, Console(quiet=True))
+    suite._case("trial", hangs, 0, tmp_path)
+    assert [(r.survived, r.reason) for r in suite.results()] == [(False, "not finished within 1 s")]
 
 
 @pytest.mark.slow
