@@ -20,7 +20,7 @@ from rich.console import Console
 from benchmarks.commands.faults import KINDS as OFFERED
 from benchmarks.faults import bench as module
 from benchmarks.faults import suite as suite_module
-from benchmarks.faults.bench import Bench
+from benchmarks.faults.bench import Bench, snapshots
 from benchmarks.faults.kinds import KINDS
 from benchmarks.faults.suite import TITLES, CaseResult, Suite, page
 from benchmarks.runner.row_log import RowLogger, append
@@ -74,6 +74,27 @@ def test_a_case_survives_if_every_loss_is_the_undisturbed_one(bench, losses, don
 
 def test_a_row_may_be_missing_if_the_fault_cut_it_off(bench):
     assert bench.judge(log_of(bench, [(1, 3.0), (3, 1.0)]), spare_rows=1).survived
+
+
+def test_a_training_is_recorded_from_its_first_row_on(tmp_path, monkeypatch):
+    def takes_as_long_as_the_training(seed):
+        if not known:
+            time.sleep(0.6)
+            known.append(seed)
+        return [0.0] * 6
+
+    def training(bench):
+        log = bench.storage / "stn" / "trial" / "result.json"
+        log.parent.mkdir(parents=True)
+        for k in range(1, 7):
+            with log.open("a") as file:
+                file.write(json.dumps({"training_iteration": k, "val_loss": 0.0}) + "\n")
+            time.sleep(0.1)
+
+    known: list[int] = []
+    monkeypatch.setattr(module, "undisturbed", takes_as_long_as_the_training)
+    monkeypatch.setattr(Bench, "run", training)
+    assert [path.name for path in snapshots(tmp_path, 0)][:2] == ["after-1", "after-2"]
 
 
 def test_the_table_counts_what_is_in_the_cases():
