@@ -28,7 +28,7 @@ DEMO_TASKS = {
         "an LSTM on the text of Python's documentation, 7 hyperparameters",
         (
             *("tokens=8000", "valid_tokens=3000", "test_tokens=3000", "vocabulary=500"),
-            *("hidden=48", "lr_patience=4", "stn.train_steps=1", "stn.hyper_lr=0.03"),
+            *("hidden=48", "lr_patience=4", "stn.train_steps=1", "stn.hyper_lr=0.015"),
         ),
     ),
 }
