@@ -14,18 +14,8 @@ import stn_tune as stn
 from baselines.plan import Method, Plan, Setting, TuningProblem, Values
 from stn_tune.record import MethodInfo, Style
 
-RANDOM_DRAWS = 2
-"""Configurations that a search draws at random, after the start, before its model proposes any. Libraries draw ten,
-which can be all that a budget has room for."""
-
-PERTURBATION_INTERVAL = 3
-"""Epochs between the perturbations of a population's members."""
-
 MOST_NETWORKS = 100
 """Plain networks that a refined STN may train, from seeds of their own: more than a budget has room for."""
-
-GRACE_PERIOD, REDUCTION_FACTOR = 4, 3
-"""Epochs that ASHA gives to every trial, and the share, one in so many, that it promotes."""
 
 
 def self_tuning(s: Setting) -> Plan:
@@ -63,7 +53,7 @@ def random(s: Setting) -> Plan:
 
 def bayes(s: Setting) -> Plan:
     """A Gaussian process with expected improvement."""
-    search = stn.SkOptSearch(n_initial_points=RANDOM_DRAWS, seed=s.seed, points_to_evaluate=s.start)
+    search = stn.SkOptSearch(n_initial_points=s.problem.searches.random_draws, seed=s.seed, points_to_evaluate=s.start)
     return Plan(s.problem.fixed(), s.problem.space, search)
 
 
@@ -83,7 +73,7 @@ def _optuna(s: Setting, sampler: str) -> Plan:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     make = getattr(optuna.samplers, sampler)
-    model = make(seed=s.seed, n_startup_trials=len(s.start) + RANDOM_DRAWS)
+    model = make(seed=s.seed, n_startup_trials=len(s.start) + s.problem.searches.random_draws)
     return Plan(s.problem.fixed(), s.problem.space, OptunaSearch(sampler=model, points_to_evaluate=s.start))
 
 
@@ -93,9 +83,7 @@ def asha(s: Setting) -> Plan:
 
     from baselines.points import RandomSearch
 
-    halving = ASHAScheduler(
-        time_attr="training_iteration", grace_period=GRACE_PERIOD, reduction_factor=REDUCTION_FACTOR, max_t=1000
-    )
+    halving = ASHAScheduler(time_attr="training_iteration", max_t=1000, **halving_settings(s.problem, s.workers))
     return Plan(s.problem.fixed(), s.problem.space, RandomSearch(s.seed, s.start), halving)
 
 
@@ -106,7 +94,8 @@ def pbt(s: Setting) -> Plan:
     scheduler = LimitedPBT(
         workers=s.workers,
         time_attr="training_iteration",
-        perturbation_interval=PERTURBATION_INTERVAL,
+        perturbation_interval=s.problem.searches.perturbation_interval,
+        quantile_fraction=s.problem.searches.quantile_fraction,
         hyperparam_mutations=dict(s.problem.space),
         custom_explore_fn=partial(moved_inside, space=stn.HyperSpace(s.problem.space)),
     )
@@ -126,7 +115,8 @@ def pb2(s: Setting) -> Plan:
     scheduler = LimitedPB2(
         workers=s.workers,
         time_attr="training_iteration",
-        perturbation_interval=PERTURBATION_INTERVAL,
+        perturbation_interval=s.problem.searches.perturbation_interval,
+        quantile_fraction=s.problem.searches.quantile_fraction,
         hyperparam_bounds={name: _pb2_bounds(space, name) for name in space},
     )
     return _population(s, scheduler)
@@ -158,17 +148,29 @@ def _population(s: Setting, scheduler: Any) -> Plan:
 
 def population_size(problem: TuningProblem, workers: int) -> int:
     """Members of PBT and PB2: at least as many as there are workers."""
-    return max(problem.population, workers)
+    return max(problem.searches.population, workers)
 
 
 def population_settings(problem: TuningProblem, workers: int) -> dict[str, Any]:
     """What the record says of PBT and PB2."""
-    return {"population": population_size(problem, workers), "perturbation_interval": PERTURBATION_INTERVAL}
+    return {
+        "population": population_size(problem, workers),
+        "perturbation_interval": problem.searches.perturbation_interval,
+        "quantile_fraction": problem.searches.quantile_fraction,
+    }
 
 
 def halving_settings(problem: TuningProblem, workers: int) -> dict[str, Any]:
-    """What the record says of ASHA."""
-    return {"grace_period": GRACE_PERIOD, "reduction_factor": REDUCTION_FACTOR}
+    """What the record says of ASHA, and what its scheduler is given."""
+    return {
+        "grace_period": problem.searches.grace_period,
+        "reduction_factor": problem.searches.reduction_factor,
+    }
+
+
+def model_settings(problem: TuningProblem, workers: int) -> dict[str, Any]:
+    """What the record says of searches with a model."""
+    return {"random_draws": problem.searches.random_draws}
 
 
 def hybrid(s: Setting) -> Plan:
@@ -248,9 +250,13 @@ _ENTRIES = [
     Method(self_tuning, _info("stn", "STN", "a self-tuning network: one training run", ORANGE), online=True),
     Method(grid, _info("grid", "grid search", "grid search over the preset's levels, in random order", BLUE)),
     Method(random, _info("random", "random search", "random search", GREEN)),
-    Method(bayes, _info("bayes", "Bayesian optimisation", "Bayesian optimisation (scikit-optimize)", PINK)),
-    Method(tpe, _info("tpe", "TPE", "tree-structured Parzen estimator (Optuna)", AMBER)),
-    Method(gp, _info("gp", "GP (Optuna)", "Gaussian process (Optuna)", AMBER, "dashed")),
+    Method(
+        bayes,
+        _info("bayes", "Bayesian optimisation", "Bayesian optimisation (scikit-optimize)", PINK),
+        settings=model_settings,
+    ),
+    Method(tpe, _info("tpe", "TPE", "tree-structured Parzen estimator (Optuna)", AMBER), settings=model_settings),
+    Method(gp, _info("gp", "GP (Optuna)", "Gaussian process (Optuna)", AMBER, "dashed"), settings=model_settings),
     Method(
         asha,
         _info("asha", "ASHA", "random search with successive halving (ASHA)", SKY, stops_early=True),

@@ -17,6 +17,25 @@ Values = Mapping[str, float]
 """Hyperparameters by name."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """What the searches and populations are run with: chosen per preset, as the STN's options are."""
+
+    random_draws: int = 2
+    """Configurations that bayes, tpe and gp draw at random after the initial values, before their model proposes any.
+    Libraries draw ten, which can be all that a budget has room for."""
+    grace_period: int = 4
+    """Epochs that asha gives to every trial."""
+    reduction_factor: int = 3
+    """Of asha: it promotes one trial in so many."""
+    population: int = 4
+    """Members of pbt and pb2; these end when all members have trained, so choose as many as fit into the budget."""
+    perturbation_interval: int = 3
+    """Epochs between the perturbations of a member of pbt or pb2."""
+    quantile_fraction: float = 0.25
+    """The part of the population that copies, and the part that is copied, in pbt and pb2."""
+
+
 class TuningProblem(Protocol):
     """What a method has to know: one task, one search space, one set of training rules."""
 
@@ -45,8 +64,8 @@ class TuningProblem(Protocol):
         """``"shuffled"``, or ``"tune"`` for the order of Tune's own grid_search."""
 
     @property
-    def population(self) -> int:
-        """The least number of members of PBT and PB2."""
+    def searches(self) -> SearchSettings:
+        """The settings of the searches and populations."""
 
     @property
     def stn_options(self) -> Mapping[str, Any]:

@@ -48,13 +48,18 @@ class MissingData(AnalysisError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"; did you mean 'dropout'?"``, or an empty string if no known name is near.
 
-    Near is what one typing error makes of a short name, two of a longer one, or what leaves out a name's end.
+    Near is what one typing error makes of a short name, two of a longer one, or what leaves out a name's end, which
+    counts as one error.
+
+    >>> did_you_mean("grace", ["space", "grace_period"])
+    "; did you mean 'grace_period'?"
     """
     name = str(name).lower()
     distances = {other: edit_distance(name, other.lower()) for other in map(str, known)}
     allowed = 1 if len(name) < 4 else max(2, len(name) // 4)
+    begun = {other: 1 for other in distances if len(name) >= 3 and other.lower().startswith(name)}
+    distances |= begun
     near = [other for other, distance in distances.items() if distance <= min(allowed, len(other) - 1)]
-    near += [other for other in distances if len(name) >= 3 and other.lower().startswith(name)]
     return f"; did you mean {min(near, key=lambda other: distances[other])!r}?" if near else ""
 
 

@@ -218,12 +218,13 @@ def _rank(path: Path) -> int:
 def snapshots(folder: Path, seed: int) -> list[Path]:
     """What is in storage after each row of a training that nothing disturbs; run once for all cases that need it."""
     recorded = Bench(folder / f"recorded-{seed}", seed)
+    whole = len(undisturbed(seed))  # now: it takes as long as the training that is recorded
     found: list[Path] = []
 
     def record(rows: list[Row]) -> None:
         found.append(recorded.folder / f"after-{len(rows)}")
         copy_storage(recorded.storage, found[-1])
-        if len(rows) < len(undisturbed(seed)):
+        if len(rows) < whole:
             recorded.once(len(rows) + 1, record)
 
     recorded.once(1, record)

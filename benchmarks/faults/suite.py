@@ -30,7 +30,7 @@ FIRST_SEED = 1000
 """Trainings of the suite use seeds that no comparison does."""
 TRAININGS = 4
 """Different trainings, in turn: their undisturbed losses are computed once."""
-CASE_S = 600
+CASE_S = 1800
 """A case that takes longer has not survived."""
 
 TITLES = {
@@ -103,12 +103,14 @@ class Suite:
         training = FIRST_SEED + rng.randrange(TRAININGS)
         bench = Bench(folder / f"{kind}-{case}", training, case, address)
         began = time.monotonic()
+        limit = _TimeLimit(CASE_S)
         try:
-            with _time_limit(CASE_S):
+            with limit:
                 outcome = disturb(bench, rng)
         except Exception as error:  # the case has failed, the suite goes on
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            outcome = Outcome(False, 0, f"{type(error).__name__}: {lines[-1]}"[:300])
+            reason = str(limit) if limit.passed else f"{type(error).__name__}: {lines[-1]}"
+            outcome = Outcome(False, 0, reason[:300])
         finally:
             bench.close()
         if outcome.survived and (stale := left_behind(os.getpid())):
@@ -158,11 +160,14 @@ only where the checkpoint itself is cut short, a training starts over.
     return text + ("\nNot survived:\n\n" + "\n".join(failures) + "\n" if failures else "")
 
 
-class _time_limit:
-    """Raises TimeoutError in the main thread after so many seconds."""
+class _TimeLimit:
+    """Raises an error in the main thread after so many seconds: TimeoutError, or what Ray's own code makes of it."""
 
     def __init__(self, seconds: int):
-        self.seconds = seconds
+        self.seconds, self.passed = seconds, False
+
+    def __str__(self) -> str:
+        return f"not finished within {self.seconds} s"
 
     def __enter__(self) -> None:
         self._before = signal.signal(signal.SIGALRM, self._late)
@@ -173,4 +178,5 @@ class _time_limit:
         signal.signal(signal.SIGALRM, self._before)
 
     def _late(self, *_: Any) -> None:
-        raise TimeoutError(f"not finished within {self.seconds} s")
+        self.passed = True
+        raise TimeoutError(str(self))

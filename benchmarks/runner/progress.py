@@ -136,7 +136,7 @@ class ProgressTable:
         return [row for row in self.rows.values() if row.status in statuses]
 
     def _table(self, final: bool = False) -> Group:
-        table = Table(box=None, padding=(0, GAP, 0, 0), title=self.title, title_justify="left", title_style="bold")
+        table = Table(box=None, padding=(0, GAP, 0, 0))
         others = sum(least + GAP for _, _, least in COLUMNS) + GAP
         table.add_column("method", no_wrap=True, max_width=max(8, self.console.width - others))
         for name, side, least in COLUMNS:
@@ -149,7 +149,8 @@ class ProgressTable:
         best = min((row.best for row in shown), default=math.inf)
         for row in shown:
             table.add_row(*self._row(row, best))
-        return Group(table, Text(f"… and {', '.join(folded)}" if folded else "", style="dim"))
+        rest = Text(f"… and {', '.join(folded)}" if folded else "", style="dim")
+        return Group(Text(self.title, style="bold"), table, rest)
 
     def _row(self, row: ProgressRow, best: float) -> Sequence[Any]:
         bar = Table.grid(padding=(0, 1))

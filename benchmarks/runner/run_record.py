@@ -8,11 +8,12 @@ import shlex
 import sys
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from baselines import METHODS
+from baselines.plan import SearchSettings
 from benchmarks.errors import SettingsError
 from benchmarks.runner.machine import commit, machine, versions
 from benchmarks.runner.options import Options
@@ -76,6 +77,7 @@ def _check_same(options: Options, before: RunRecord, new: RunRecord, experiments
     if not options.resume:
         raise SettingsError(f"{options.out} already contains a run; add --resume, or choose another --out")
     then, now = ({"task": r.task.name} | {key: getattr(r, key) for key in COMPARED} for r in (before, new))
+    then["settings"] = {**setting_defaults(), **before.settings}  # those that did not exist when it was started
     earlier = {e.name: e for e in before.experiments}
     for e in experiments:
         if e.name in earlier:
@@ -83,6 +85,11 @@ def _check_same(options: Options, before: RunRecord, new: RunRecord, experiments
     changed = first_difference(then, now)
     if changed:
         raise SettingsError(f"--resume: {options.out} was started with other settings: {changed}")
+
+
+def setting_defaults() -> dict[str, Any]:
+    """The settings of searches and populations that a preset need not have."""
+    return {f.name: f.default for f in fields(SearchSettings)}
 
 
 def first_difference(before: Any, now: Any, where: str = "") -> str | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import stn_tune as stn
+from baselines.plan import SearchSettings
 from benchmarks.errors import SettingsError
 from benchmarks.presets import check_task
 from benchmarks.tasks.settings import Settings, load_settings
@@ -106,9 +107,9 @@ class Problem:
         return self.settings.grid_order
 
     @property
-    def population(self) -> int:
-        """Members of pbt and pb2."""
-        return self.settings.population
+    def searches(self) -> SearchSettings:
+        """What the searches and populations are run with."""
+        return self.settings
 
     @property
     def stn_options(self) -> dict[str, Any]:

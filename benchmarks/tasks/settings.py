@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tomllib
 
+from baselines.plan import SearchSettings
 from benchmarks.errors import SettingsError
 from benchmarks.presets import read_preset, setting_names
 from stn_tune.errors import SpaceError, unknown
@@ -71,8 +72,8 @@ class Hyperparameter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What every task has: the training rules, shared by all methods, and the space."""
+class Settings(SearchSettings):
+    """What every task has: the training rules, shared by all methods, the space, and the methods' own settings."""
 
     space: Mapping[str, Hyperparameter]
     """The search space, in order."""
@@ -92,8 +93,6 @@ class Settings:
     """Training ends when the learning rate falls below this."""
     grid_order: str = "shuffled"
     """Or "tune": the order of Tune's own grid_search."""
-    population: int = 4
-    """Members of pbt and pb2; these end when all members have trained, so choose as many as fit into the budget."""
 
     def domains(self) -> dict[str, Any]:
         """The search space, the same for every method."""
@@ -116,8 +115,11 @@ class Settings:
 
     def check(self) -> None:
         """Raises SettingsError for what types alone do not exclude; tasks with settings of their own extend it."""
-        self.require_at_least(1, "batch_size", "hidden", "lr_patience")
-        self.require_at_least(2, "population")
+        self.require_at_least(1, "batch_size", "hidden", "lr_patience", "random_draws", "grace_period")
+        self.require_at_least(1, "perturbation_interval")
+        self.require_at_least(2, "population", "reduction_factor")
+        if not 0 < self.quantile_fraction <= 0.5:
+            raise SettingsError(f"quantile_fraction is {self.quantile_fraction:g}; it must be above 0 and at most 0.5")
         if self.grid_order not in ("shuffled", "tune"):
             raise SettingsError(f"grid_order is {self.grid_order!r}; it must be shuffled or tune")
         for name, h in self.space.items():

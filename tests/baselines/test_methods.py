@@ -98,7 +98,7 @@ def test_a_population_has_one_member_that_starts_where_the_stn_does(name, settin
     while (trial := plan.search.next_trial()) is not None:
         members.append({key: trial.config[key] for key in NAMES})
     assert members[0] == {"fc1_dropout": 0.05, "cutout_length": 1}
-    assert len(members) == plan.samples == setting.problem.population
+    assert len(members) == plan.samples == setting.problem.searches.population
     assert members[1] != members[0]
 
 
@@ -144,9 +144,41 @@ def test_perturbed_values_stay_in_their_domain():
     assert perturbed(0, centre={"rate": 0.1, "holes": 3}, space=space, noise=lambda step: -0.2)["rate"] == 0.0
 
 
-def test_the_record_says_what_populations_and_halving_were_run_with():
-    p = problem("digits", "smoke")
-    assert METHODS["pbt"].settings(p, 1) == {"population": p.population, "perturbation_interval": 3}
-    assert METHODS["pb2"].settings(p, 9)["population"] == 9, "as many members as workers, at least"
-    assert METHODS["asha"].settings(p, 1) == {"grace_period": 4, "reduction_factor": 3}
-    assert METHODS["random"].settings(p, 1) == {}
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("pbt", {"population": 6, "perturbation_interval": 2, "quantile_fraction": 0.5}),
+        ("pb2", {"population": 6, "perturbation_interval": 2, "quantile_fraction": 0.5}),
+        ("asha", {"grace_period": 2, "reduction_factor": 4}),
+        ("bayes", {"random_draws": 4}),
+        ("tpe", {"random_draws": 4}),
+        ("gp", {"random_draws": 4}),
+    ],
+)
+def test_what_a_rival_is_run_with_can_be_set_and_is_in_the_record(name, changes):
+    plain = problem("digits", "smoke", tuned=NAMES)
+    changed = problem("digits", "smoke", [f"{key}={value}" for key, value in changes.items()], tuned=NAMES)
+    before, after = (METHODS[name].settings(p, 1) for p in (plain, changed))
+    assert after == changes
+    assert set(before) == set(changes)
+    assert before != after
+    default, plan = (METHODS[name].plan(Setting(p, seed=0, workers=1)) for p in (plain, changed))
+    if name in ("pbt", "pb2"):
+        assert plan.samples == 6
+        assert plan.scheduler._perturbation_interval == 2
+        assert plan.scheduler._quantile_fraction == 0.5
+    elif name == "asha":
+        milestones = [[rung for rung, _ in p.scheduler._brackets[0]._rungs][::-1] for p in (default, plan)]
+        assert [found[:2] for found in milestones] == [[4, 12], [2, 8]]
+    else:
+        assert draws_before_the_model(plan) == 2 + draws_before_the_model(default)
+
+
+def draws_before_the_model(plan) -> int:
+    if isinstance(plan.search, stn.SkOptSearch):
+        return plan.search.n_initial_points
+    return plan.search._sampler._n_startup_trials
+
+
+def test_a_population_has_as_many_members_as_workers_at_least():
+    assert METHODS["pb2"].settings(problem("digits", "smoke"), 9)["population"] == 9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import select
@@ -14,11 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from baselines import METHODS
 from benchmarks.commands.demo import DEMO_METHODS, DEMO_TASKS, verdict
 from benchmarks.runner.caveats import caveats
 from benchmarks.runner.log import pack_log
+from benchmarks.runner.progress import ProgressRow, ProgressTable
 from benchmarks.runner.store import Store
 from benchmarks.tasks import problem
 from stn_tune.record import ExperimentInfo, LogHeader, RunRecord, TrialInfo
@@ -99,6 +102,19 @@ def test_budgets_that_are_too_small_are_said():
     assert cut == "the budget ended before any training of stn-0 did: unfinished"
     unknown = replace(experiment("stn"), startup_s=None, ended_trials=None, searches=None)
     assert caveats(record(), heads(stn=unknown)) == [], "logs of an earlier version"
+
+
+def test_the_progress_table_fits_into_80_columns():
+    console = Console(width=80, file=io.StringIO())
+    rows = {name: ProgressRow(experiment(name), 50.0) for name in DEMO_METHODS}
+    rows["grid"].status, rows["grid"].started = "running", 0.0
+    title = "digits, preset small: 4 experiments of 50 compute-seconds, 2 at a time"
+    with ProgressTable(title, rows, console) as progress:
+        console.print(progress._table())
+    lines = console.file.getvalue().splitlines()
+    assert title in [line.rstrip() for line in lines], "in one line"
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith("grid") and "starting" in line for line in lines)
 
 
 def test_every_problem_of_the_demo_has_valid_sizes():

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ from rich.console import Console
 
 from benchmarks.commands.faults import KINDS as OFFERED
 from benchmarks.faults import bench as module
-from benchmarks.faults.bench import Bench
+from benchmarks.faults import suite as suite_module
+from benchmarks.faults.bench import Bench, snapshots
 from benchmarks.faults.kinds import KINDS
 from benchmarks.faults.suite import TITLES, CaseResult, Suite, page
 from benchmarks.runner.row_log import RowLogger, append
@@ -74,6 +76,27 @@ def test_a_row_may_be_missing_if_the_fault_cut_it_off(bench):
     assert bench.judge(log_of(bench, [(1, 3.0), (3, 1.0)]), spare_rows=1).survived
 
 
+def test_a_training_is_recorded_from_its_first_row_on(tmp_path, monkeypatch):
+    def takes_as_long_as_the_training(seed):
+        if not known:
+            time.sleep(0.6)
+            known.append(seed)
+        return [0.0] * 6
+
+    def training(bench):
+        log = bench.storage / "stn" / "trial" / "result.json"
+        log.parent.mkdir(parents=True)
+        for k in range(1, 7):
+            with log.open("a") as file:
+                file.write(json.dumps({"training_iteration": k, "val_loss": 0.0}) + "\n")
+            time.sleep(0.1)
+
+    known: list[int] = []
+    monkeypatch.setattr(module, "undisturbed", takes_as_long_as_the_training)
+    monkeypatch.setattr(Bench, "run", training)
+    assert [path.name for path in snapshots(tmp_path, 0)][:2] == ["after-1", "after-2"]
+
+
 def test_the_table_counts_what_is_in_the_cases():
     results = [CaseResult("trial", k, 0, k > 0, lost=k, seconds=1.0, reason="" if k else "it hung") for k in range(3)]
     text = page(results, seed=0)
@@ -94,6 +117,19 @@ def test_cases_that_were_run_are_not_run_again(tmp_path, monkeypatch):
     assert "| 1 | 1 | 0, 0 |" in (tmp_path / "README.md").read_text()
     other = Suite(tmp_path, 1, Console(quiet=True))
     assert not other.results(), "cases of another seed"
+
+
+def test_a_case_that_hangs_says_so_whatever_ray_makes_of_the_error(tmp_path, monkeypatch):
+    def hangs(bench, rng):
+        try:
+            time.sleep(60)
+        except TimeoutError:
+            raise SystemError("wait returned a result with an exception set") from None
+
+    monkeypatch.setattr(suite_module, "CASE_S", 1)
+    suite = Suite(tmp_path, 0, Console(quiet=True))
+    suite._case("trial", hangs, 0, tmp_path)
+    assert [(r.survived, r.reason) for r in suite.results()] == [(False, "not finished within 1 s")]
 
 
 @pytest.mark.slow

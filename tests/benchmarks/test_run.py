@@ -24,7 +24,7 @@ from benchmarks.errors import SettingsError
 from benchmarks.runner.log import earlier_result, pack_log, unpack_log
 from benchmarks.runner.options import Options
 from benchmarks.runner.repair import repair
-from benchmarks.runner.run_record import first_difference
+from benchmarks.runner.run_record import first_difference, make_record
 from benchmarks.runner.runner import run_experiments
 from benchmarks.runner.store import Store
 from benchmarks.studies import STUDIES, Study
@@ -341,6 +341,18 @@ def test_a_log_whose_last_line_was_cut_off_is_ended(tmp_path):
 def test_the_first_difference_is_named():
     assert first_difference({"a": {"b": [1]}}, {"a": {"b": [1]}}) is None
     assert first_difference({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}) == "a.c was null, now it is 2"
+
+
+def test_a_run_of_before_a_search_had_a_setting_is_resumed_with_its_default(tmp_path):
+    given = options(tmp_path, resume=True)
+    record = make_record(given, given.problem(), choose(["asha"], [0]), None)
+    assert record.methods[0].settings == {"grace_period": 4, "reduction_factor": 3}
+    settings = {name: value for name, value in record.settings.items() if name != "grace_period"}
+    before = replace(record, settings=settings)
+    assert make_record(given, given.problem(), choose(["asha"], [0]), before).name == record.name
+    changed = replace(given, overrides=(*given.overrides, "grace_period=2"))
+    with pytest.raises(SettingsError, match=r"settings\.grace_period was 4, now it is 2"):
+        make_record(changed, changed.problem(), choose(["asha"], [0]), before)
 
 
 def test_a_budget_too_small_for_one_iteration_is_an_error_and_leaves_nothing(tmp_path, ray_session):

@@ -175,7 +175,12 @@ def test_suggestions_are_timed_after_so_many_observations():
     ("arguments", "message"),
     [
         (["--out", "x"], "options of: searchers tables"),
+        (["--searchers", "random"], "options of: searchers tables"),
         (["tables", "--json"], "options of: searchers functions"),
+        (
+            ["tables", "--searchers", "randon"],
+            "--searchers randon: unknown searcher 'randon'; known: random, SkOptSearch,",
+        ),
         (["tables", "--evaluations", "10"], "--evaluations is 10; it must be above 10"),
         (["speed", "--seeds", "3"], "searchers speed takes no options"),
     ],

