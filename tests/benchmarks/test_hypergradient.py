@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +14,20 @@ from benchmarks.__main__ import main
 from benchmarks.microbenchmarks.hypergradient import measure_all, report, variants_of
 from benchmarks.microbenchmarks.hypergradient.agreement import agreement
 from benchmarks.microbenchmarks.hypergradient.checkpoints import Checkpoint, Log, read_folder
-from benchmarks.microbenchmarks.hypergradient.figures import draw_cosine, draw_gradients, select
+from benchmarks.microbenchmarks.hypergradient.figures import (
+    draw_cosine,
+    draw_gradients,
+    draw_ratios,
+    select,
+    select_ratios,
+)
 from benchmarks.microbenchmarks.hypergradient.measure import (
     Measurement,
     estimated_gradients,
     finite_differences,
     measure,
 )
+from benchmarks.microbenchmarks.hypergradient.tables import theory_ratios
 from benchmarks.tasks import problem
 from stn_tune.errors import NonFiniteError
 
@@ -231,3 +239,15 @@ def test_theory_gives_a_table_of_ratios_to_the_closed_form(tmp_path, capsys, mon
     assert 0 < early < 0.5 < late < 1.1, "a response that is learned grows from 0"
     assert len(moving) == 2
     assert max(map(len, lines)) <= 80
+
+
+def test_the_committed_measurement_of_the_theory_task_is_drawn():
+    checkpoints = read_folder(Path(__file__).parents[2] / "results" / "hypergradient-theory")
+    ratios = theory_ratios(checkpoints)
+    assert len(ratios) == 9, "Algorithm 1 and the eight combinations of Δ-STN"
+    assert all(np.median(found[False, 18]) == pytest.approx(1, abs=0.1) for found in ratios.values()), "λ held"
+    held, moving = draw_ratios(select_ratios(checkpoints)).axes
+    rows = [label.get_text() for label in held.get_yticklabels()]
+    assert rows[0] == "Algorithm 1"
+    assert rows[-4:-2] == ["Δ-STN: separate, centred", "Δ-STN: separate, centred, linearised"]
+    assert [ax.get_title(loc="left") for ax in (held, moving)] == ["λ is held", "λ moves in small steps"]

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from benchmarks.microbenchmarks.hypergradient.agreement import CONCLUSIVE, agreement
 from benchmarks.microbenchmarks.hypergradient.checkpoints import Checkpoint
+from benchmarks.microbenchmarks.hypergradient.tables import NAMES, theory_ratios
 from stn_tune.analysis.figures.seeds import parts
 from stn_tune.analysis.figures.style import note, save, styled
 from stn_tune.analysis.render import number
@@ -24,9 +26,9 @@ SELF = Style(GREY, "dotted")
 
 
 def save_figures(checkpoints: Sequence[Checkpoint], folder: Path, formats: Sequence[str] = ("svg",)) -> list[Path]:
-    """``gradients`` and ``cosine``; none for the theory task, whose only gradient is in the table."""
+    """``gradients`` and ``cosine``; for the theory task, which has one hyperparameter, ``ratios``."""
     if checkpoints[0].settings["task"] == "theory":
-        return []
+        return save(draw_ratios(select_ratios(checkpoints)), folder, "ratios", formats)
     frame = select(checkpoints)
     gradients, cosine = draw_gradients(frame), draw_cosine(frame)
     return [*save(gradients, folder, "gradients", formats), *save(cosine, folder, "cosine", formats)]
@@ -126,6 +128,67 @@ def draw_cosine(frame: pd.DataFrame) -> Picture:
     )
     label_ends((ax, ends))
     return figure
+
+
+def select_ratios(checkpoints: Sequence[Checkpoint]) -> pd.DataFrame:
+    """A row per variant of the theory task, epoch, and λ held or moving: median and range of estimate / truth."""
+    rows = [
+        {
+            "variant": _switched(*row),
+            "moving": moving,
+            "epoch": epoch,
+            "low": min(v),
+            "middle": np.median(v),
+            "high": max(v),
+        }
+        for row, found in theory_ratios(checkpoints).items()
+        for (moving, epoch), v in found.items()
+    ]
+    frame = pd.DataFrame(rows)
+    s, n = checkpoints[0].settings, len({c.seed for c in checkpoints})
+    seeds = "one seed" if n == 1 else f"median and range of n = {n} seeds"
+    frame.attrs = {"how": f"theory, preset {s['preset']}; truth: closed form; {seeds}"}
+    return frame
+
+
+@styled
+def draw_ratios(frame: pd.DataFrame) -> Picture:
+    """A row per variant, a mark per epoch; λ held and moving side by side."""
+    variants, epochs = list(dict.fromkeys(frame["variant"])), sorted(set(frame["epoch"]))
+    groups = sorted(parts(frame, "moving"), key=lambda group: bool(group[0]))
+    figure, axes = panels(len(groups), width=3.6, height=0.32 * len(variants) + 1.0, sharey=True)
+    for ax, (moving, group) in zip(axes, groups, strict=True):
+        ax.axvline(1.0, color=GREY, lw=0.9, ls=":")
+        for k, epoch in enumerate(epochs):
+            own = group[group["epoch"] == epoch]
+            rows = [variants.index(name) + 0.22 * (k - (len(epochs) - 1) / 2) for name in own["variant"]]
+            ax.errorbar(
+                own["middle"],
+                rows,
+                xerr=[own["middle"] - own["low"], own["high"] - own["middle"]],
+                label=f"epoch {epoch}",
+                fmt=MARKERS[k],
+                color=PALETTE[k],
+                ms=5,
+                elinewidth=1.0,
+            )
+        ax.set_title("λ moves in small steps" if moving else "λ is held")
+        ax.set_xlabel("estimate / truth (1 is exact)")
+        ax.set_yticks(range(len(variants)), variants)
+    axes[0].invert_yaxis()
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper")
+    note(figure, frame.attrs["how"])
+    return figure
+
+
+def _switched(algorithm: str, *switches: bool | None) -> str:
+    """A variant's name, with the switches that are on."""
+    names = ("separate", "centred", "linearised")
+    own = NAMES.get(algorithm, algorithm)
+    if switches[0] is None:
+        return own
+    return f"{own}: {', '.join(name for name, on in zip(names, switches, strict=True) if on) or 'none of the three'}"
 
 
 def _end(line: pd.Series, text: str, style: Style) -> list[LineEnd]:

@@ -68,27 +68,30 @@ def theory_table(checkpoints: Sequence[Checkpoint]) -> Table:
     )
     for column in ("algorithm", "sepa-\nrate", "cen-\ntred", "linear-\nised"):
         table.add_column(column, no_wrap=True)
-    moving = [how for how in (False, True) if any(_moves(c) is how for c in checkpoints)]
+    ratios = theory_ratios(checkpoints)
+    moving = sorted({how for found in ratios.values() for how, _ in found})
     for how in moving:
         for epoch in epochs:
             table.add_column(f"{'moving' if how else 'held'}\n{epoch}", justify="right", no_wrap=True)
+    for (algorithm, *switches), found in ratios.items():
+        cells = [found.get((how, epoch)) for how in moving for epoch in epochs]
+        numbers = [NONE if cell is None else number(float(np.median(cell)), 2) for cell in cells]
+        table.add_row(NAMES.get(algorithm, algorithm), *map(_switch, switches), *numbers)
+    return table
+
+
+def theory_ratios(checkpoints: Sequence[Checkpoint]) -> dict[tuple[Any, ...], dict[tuple[bool, int], list[float]]]:
+    """(algorithm, separate, centred, linearised) -> (whether λ moves, epoch) -> estimate / truth, seed by seed."""
     ratios: dict[tuple[Any, ...], dict[tuple[bool, int], list[float]]] = {}
     for c in checkpoints:
-        switches = [c.options.get(name) for name in ("separate", "centred", "linearised")]
-        row = (NAMES.get(c.options["algorithm"], c.options["algorithm"]), *map(_switch, switches))
-        ratios.setdefault(row, {}).setdefault((_moves(c), c.epoch), []).append(c.estimate[0][0] / c.truth[0][0])
-    for row, found in ratios.items():
-        cells = [found.get((how, epoch)) for how in moving for epoch in epochs]
-        table.add_row(*row, *(NONE if cell is None else number(float(np.median(cell)), 2) for cell in cells))
-    return table
+        row = (c.options["algorithm"], *(c.options.get(name) for name in ("separate", "centred", "linearised")))
+        at = bool(c.options["valid_steps"]), c.epoch
+        ratios.setdefault(row, {}).setdefault(at, []).append(c.estimate[0][0] / c.truth[0][0])
+    return ratios
 
 
 def _table(title: str, caption: str) -> Table:
     return Table(title=title, caption=caption, caption_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
-
-
-def _moves(c: Checkpoint) -> bool:
-    return bool(c.options["valid_steps"])
 
 
 def _switch(value: bool | None) -> str:
