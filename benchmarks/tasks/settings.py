@@ -174,7 +174,7 @@ def _fields_of(tables: Sequence[str]) -> list[str]:
 
 
 def read_assignment(text: str, option: str) -> tuple[str, Any]:
-    """``KEY=VALUE`` from the command line; the value is read as TOML, bare words as strings."""
+    """``KEY=VALUE`` from the command line; the value is read as TOML, bare words as strings, ``none`` as None."""
     if not text.isprintable():
         raise SettingsError(f"{option} {text!r}: write KEY=VALUE in one line, without control characters")
     key, equals, raw = text.partition("=")
@@ -183,7 +183,7 @@ def read_assignment(text: str, option: str) -> tuple[str, Any]:
     try:
         return key.strip(), tomllib.loads(f"value = {raw}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
-        return key.strip(), raw.strip()
+        return key.strip(), None if raw.strip() == "none" else raw.strip()
 
 
 def load_settings(task: str, preset: str, kind: type[S], overrides: Sequence[str] = ()) -> S:

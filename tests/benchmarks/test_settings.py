@@ -11,6 +11,8 @@ from benchmarks.tasks.images import ImageSettings
 from benchmarks.tasks.language import LanguageSettings
 from benchmarks.tasks.settings import Settings, load_settings
 from stn_tune import HyperSpace
+from stn_tune.algorithms.options import DeltaOptions
+from stn_tune.algorithms.registry import options_of
 
 
 @pytest.mark.parametrize("preset", ["smoke", "small", "paper"])
@@ -141,6 +143,15 @@ def test_unknown_settings_can_be_told_from_the_presets_alone(task):
     """Without the task's own settings class, which needs torch: each of its fields is in some preset of the task."""
     own = {f.name for f in fields(TASKS[task].settings)} - {f.name for f in fields(Settings)}
     assert own <= set(setting_names(task))
+
+
+def test_an_option_is_turned_off_by_none():
+    s = load_settings("ptb", "small", LanguageSettings, ["stn.algorithm=delta", "stn.damping=none"])
+    options = options_of(s.stn)
+    assert isinstance(options, DeltaOptions)
+    assert options.damping is None
+    with pytest.raises(SettingsError, match="hidden"):
+        load_settings("ptb", "small", LanguageSettings, ["hidden=none"])
 
 
 def test_overrides_leave_the_presets_as_they_are():
