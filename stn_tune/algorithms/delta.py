@@ -43,6 +43,7 @@ class DeltaSTN(SelfTuner):
         super().__init__(*args, **keywords)
         self._origin = self.hyper.lam.clone()
         self._unpaired: Tensor | None = None
+        self._alone = False
         self._raw: list[Response] = []
         self._uncentred: list[tuple[Responding, Tensor]] = []
 
@@ -50,7 +51,7 @@ class DeltaSTN(SelfTuner):
     def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
         """The plain model at λ, for a forward and backward pass; λ+ε in force where objectives are not separate.
 
-        After :meth:`responding`, on the same batch, the gradients of the responses become relative to this pass.
+        Right after :meth:`responding`, on the same batch, the gradients of the responses become relative to this pass.
         """
         if not self.options.separate:
             with self._perturbed(batch, sample) as drawn:
@@ -75,6 +76,7 @@ class DeltaSTN(SelfTuner):
         The expectation of that is 0, as G does not depend on ε (a control variate).
         """
         epsilon, self._unpaired = self._unpaired, None
+        self._alone = epsilon is None
         if epsilon is None:
             yield
             return
@@ -112,7 +114,7 @@ class DeltaSTN(SelfTuner):
                         buffer.copy_(saved)
                 if self.carries is not None:
                     self.carries.load_state_dict(carried)
-        if self.options.in_pairs:
+        if self.options.in_pairs and not self._alone:  # after a training pass there is none to pair with
             self._unpaired = drawn.delta.clone()
 
     def _same_numbers(self) -> AbstractContextManager[None]:
@@ -182,7 +184,13 @@ class DeltaSTN(SelfTuner):
 
     def _count_step(self) -> None:
         super()._count_step()
-        self._unpaired = None
+        self._unpaired, self._alone = None, False
+        if self._raw and self.options.damping is not None:
+            self._raw = []
+            raise RuntimeError(
+                "a response pass ran inside optimizer.step(closure), where its gradients come too late to be scaled: "
+                "run it before optimizer.step(), or use damping=None"
+            )
         offset = self.hyper.lam - self._origin
         with torch.no_grad():
             for r, before in self._uncentred:  # W is the weight at λ: it changes with the response to the offset

@@ -16,6 +16,11 @@ def check_arguments(valid_dataloader: Any, options: Mapping[str, Any]) -> None:
         )
     if "clip" in options:
         raise TypeError("clip is no option of SelfTuning: use Trainer(gradient_clip_val=...)")
+    if options.get("paired"):
+        raise ValueError(
+            "paired is True, but in Lightning's hooks a response pass comes after the weight pass, where there are no "
+            "pairs: leave it out, or use a loop of your own"
+        )
 
 
 def check_strategy(strategy: Any) -> None:

@@ -370,6 +370,38 @@ def test_a_response_moves_at_the_pace_of_the_weights():
         torch.testing.assert_close(response.V.detach(), old - 0.1 * gradient / size)
 
 
+def test_passes_within_a_step_are_refused_unless_steps_are_plain():
+    def step(tuner, x):
+        def closure():
+            tuner._zero_grad()
+            for pieces in (tuner.responding, tuner.training):
+                with pieces(x) as hp:
+                    loss = squares(tuner.model, x, hp)
+                    loss.backward()
+            return loss
+
+        tuner.optimizer.step(closure)
+
+    with pytest.raises(RuntimeError, match=r"inside optimizer.step\(closure\).* or use damping=None"):
+        step(*dropped())
+    step(*dropped(damping=None))
+
+
+def test_after_a_training_pass_there_is_none_to_pair_with():
+    """Pieces of a batch the wrong way round are not paired with the next piece."""
+    gradients = []
+    for paired in (True, False):
+        tuner, x = dropped(paired=paired)
+        torch.manual_seed(3)
+        for part in (x[:2], x[2:]):
+            for pieces in (tuner.training, tuner.responding):
+                with pieces(part) as hp:
+                    squares(tuner.model, part, hp).backward()
+        gradients.append(response_gradients(tuner))
+    for name, gradient in gradients[0].items():
+        assert torch.equal(gradient, gradients[1][name])
+
+
 def test_a_factor_that_is_frozen_stays_while_the_other_learns():
     tuner, x = dropped()
     responses = [r.response for r in tuner._tuning.responding()]

@@ -808,6 +808,10 @@ class TestMisuse:
         with pytest.raises(ValueError, match="there are no batches in a pass over the data"):
             fit(module, callback)
 
+    def test_pairs_have_no_place_in_lightnings_hooks(self):
+        with pytest.raises(ValueError, match="paired is True, but in Lightning's hooks a response pass comes after"):
+            made(algorithm="delta", paired=True)
+
     def test_no_validation_loader(self):
         module, callback = made(valid_dataloader="val")
         with pytest.raises(ValueError, match="valid_dataloader is 'val', but the Trainer has 0 validation loaders"):
