@@ -17,6 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from pyarrow.fs import LocalFileSystem
 from torch import nn
 
 import stn_tune as stn
@@ -196,6 +197,23 @@ def test_a_trial_that_takes_over_a_process_has_a_count_of_its_own(tmp_path):
     now = trainable._clock.now()
     assert start["train_s"] == known["train_s"], "the first trial again: it counts on"
     assert all(now[name] >= known[name] for name in COUNTED)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_trial_whose_own_file_is_gone_counts_on_from_the_last_row_that_it_reported(tmp_path):
+    """On a full disk it is restarted again and again from one checkpoint, which does not know of that; its rows do."""
+    trainable = as_trial("a")
+    trainable._storage = SimpleNamespace(storage_filesystem=LocalFileSystem(), trial_fs_path=str(tmp_path / "stored"))
+    for place in ("stored", "staged"):
+        (tmp_path / place).mkdir()
+    trainable.save_checkpoint(str(tmp_path))
+    row = trainable.step() | dict.fromkeys(COUNTED, 100.0)
+    (tmp_path / "stored" / "result.json").write_text(json.dumps({"val_loss": 1.0}) + "\n" + json.dumps(row) + '\n{"val')
+    trainable._logdir = str(tmp_path / "staged")
+    trainable.reset_config(dict(CONFIG))
+    trainable.load_checkpoint(str(tmp_path))
+    now = trainable.step()
+    assert all(100.0 <= now[name] < 110.0 for name in COUNTED)
 
 
 BUSY = "while True: pass"

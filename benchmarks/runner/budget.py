@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -116,11 +116,33 @@ class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes on from a saved state; the time since it was saved is not counted."""
-        self._used, self._best = state["used"], state["best"]
-        self._startup, self._ended = state.get("startup", {}), set(state.get("ended", ()))
-        self.rows = state["rows"]  # failures count anew: what made trials fail may have been put right
-        self._began = time.monotonic() - state["elapsed_s"]
+        """Goes on from a saved state, or from :meth:`catch_up` where that knows of more; counts never go down.
+
+        The time since it was saved is not counted. Failures count anew: what made trials fail may have been put right.
+        """
+        self._advance(self._used, state["used"])
+        self._advance(self._startup, state.get("startup", {}))
+        self._ended |= set(state.get("ended", ()))
+        self._best = min(self._best, state["best"])
+        self.rows = max(self.rows, state["rows"])
+        self._began = min(self._began, time.monotonic() - state["elapsed_s"])
+
+    def catch_up(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Counts rows that are in storage already: the saved state is behind them where it could not be saved.
+
+        Else the clocks of the experiment would go back, and the rows of before would come after those that follow.
+        """
+        for row in rows:
+            self._advance(self._used, {row["trial_id"]: row["trial_compute_s"]})
+            self._advance(self._startup, {row["trial_id"]: row["start_s"] + row["setup_s"]})
+            self._best = min(self._best, row["best_val_loss"])
+            self._began = min(self._began, time.monotonic() - row["elapsed_s"])
+        self.rows = max(self.rows, len(rows))
+
+    @staticmethod
+    def _advance(counts: dict[str, float], to: Mapping[str, float]) -> None:
+        for trial, seconds in to.items():
+            counts[trial] = max(counts.get(trial, 0.0), seconds)
 
 
 def _restored(key: str, seconds: float, board: str | None, name: str, state: Mapping[str, Any]) -> Budget:

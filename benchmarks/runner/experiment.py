@@ -19,7 +19,7 @@ from benchmarks.runner.log import pack_log
 from benchmarks.runner.machine import machine, versions
 from benchmarks.runner.options import Options
 from benchmarks.runner.repair import repair, tuner_is_readable
-from benchmarks.runner.row_log import RowLogger
+from benchmarks.runner.row_log import RowLogger, stored_rows
 from benchmarks.tasks import Problem
 from stn_tune.raytune.internals import bound_saving, stopper_of, trials_of
 from stn_tune.record import ExperimentInfo
@@ -84,6 +84,7 @@ def run_experiment(job: Job) -> bytes:
         if not tuner_is_readable(folder):
             _new_tuner(job, p, plan, trainable)  # writes that file anew
         tuner = tune.Tuner.restore(folder, trainable, resume_unfinished=True, resume_errored=True)
+        stopper_of(tuner).catch_up(stored_rows(folder))
     else:
         tuner = _new_tuner(job, p, plan, trainable)
     bound_saving()

@@ -8,10 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pyarrow.fs import FileSelector, FileType
 from ray.tune.logger import JsonLoggerCallback
 from ray.tune.utils.util import SafeFallbackEncoder
 
-from stn_tune.raytune.internals import storage_folder
+from stn_tune.analysis.trials import Lines, Row
+from stn_tune.raytune.internals import filesystem_and_path, read_log, storage_folder
 
 ROWS = "result.json"
 
@@ -57,3 +59,11 @@ def append(path: Path, data: bytes) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def stored_rows(place: str) -> list[Row]:
+    """Every row in the folder of an experiment, of all its trials."""
+    files, path = filesystem_and_path(place)
+    found = files.get_file_info(FileSelector(path))
+    folders = [info.path for info in found if info.type == FileType.Directory]
+    return [row for folder in folders for row in Lines.parse(read_log(files, folder)).rows]

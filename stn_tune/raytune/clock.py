@@ -26,8 +26,8 @@ class Clock:
     ``eval_s`` are parts of it, and ``wall_s`` is the wall-clock time beside it. All of them only grow.
 
     Earlier processes of the trial are counted in: from ``file`` in the trial's folder, which also knows of the time
-    after the last checkpoint and of the time before PBT gave the trial another one's checkpoint; and from a checkpoint
-    of the same trial, for a process on another node.
+    after the last checkpoint and of the time before PBT gave the trial another one's checkpoint; where that is gone,
+    for example on another node, from the last row in the trial's log and from a checkpoint of the same trial.
 
     Args:
         file: where to keep the count, None for a trial without a folder.
@@ -75,7 +75,7 @@ class Clock:
 
     def carry_on(self, state: Mapping[str, Any]) -> None:
         """Takes over what earlier processes have counted, if that is more than is known of them already."""
-        if state["id"] != self._id and state["trial_compute_s"] > self._earlier["trial_compute_s"]:
+        if state.get("id") != self._id and state["trial_compute_s"] > self._earlier["trial_compute_s"]:
             self._earlier = {name: float(state[name]) for name in COUNTED}
 
     def write(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -61,7 +62,7 @@ def trial_log(trial: Trial) -> bytes:
         (info.path for info in found if info.type == FileType.Directory and trial.trial_id in info.base_name),
         key=lambda path: (path == own, path),
     )
-    return b"".join(_read(files, f"{folder}/result.json") for folder in folders)
+    return b"".join(read_log(files, folder) for folder in folders)
 
 
 def storage_folder(trial: Trial) -> Path | None:
@@ -75,12 +76,24 @@ def staging_folders(experiment: str) -> list[Path]:
     return sorted(Path(_get_ray_train_session_dir()).glob(f"*/{experiment}"))
 
 
-def _read(files: Any, path: str) -> bytes:
+def read_log(files: Any, folder: str) -> bytes:
+    """The ``result.json`` in a trial's folder, its last line ended; empty if there is none."""
+    path = f"{folder}/result.json"
     if not files.get_file_info(path).is_file:
         return b""
     with files.open_input_stream(path) as stream:
         data = bytes(stream.read())
     return data if not data or data.endswith(b"\n") else data + b"\n"
+
+
+def last_row(storage: Any) -> dict[str, Any]:
+    """What a trial has reported last, from the log in its storage; empty if that has no row."""
+    for line in reversed(read_log(storage.storage_filesystem, storage.trial_fs_path).splitlines()):
+        with suppress(ValueError):  # cut short by a crash
+            row = json.loads(line)
+            if isinstance(row, dict):
+                return row
+    return {}
 
 
 SAVING_SHARE = 0.05

@@ -26,7 +26,8 @@ from stn_tune.errors import CheckpointError, NonFiniteError, ScheduleError, Spac
 from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
 from stn_tune.numbers import is_number
-from stn_tune.raytune.clock import Clock
+from stn_tune.raytune.clock import COUNTED, Clock
+from stn_tune.raytune.internals import last_row
 from stn_tune.raytune.param_groups import apply_new_settings, group_settings
 from stn_tune.raytune.trial_config import hyper_from_config, options_of, seed_of, values_of
 from stn_tune.record import RESERVED
@@ -85,6 +86,10 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "cpu" if self._device.type == "cpu" else "device",
             new_process=new_process,
         )
+        if own_folder and self._storage is not None:
+            reported = last_row(self._storage)
+            if set(COUNTED) <= reported.keys():
+                self._clock.carry_on(reported)
         start = self._clock.mark()
         self._constants = {f"hp/{name}": v for name, v in values_of(config).items() if is_number(v) and name != "seed"}
         self._config = config

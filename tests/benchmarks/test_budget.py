@@ -62,6 +62,23 @@ def test_a_restored_budget_goes_on_where_it_was(clock):
     assert row["elapsed_s"] == 32.0
 
 
+def test_clocks_do_not_go_back_behind_rows_that_the_saved_state_does_not_know(clock):
+    """On a full disk a trial is restarted and reports again and again, and no state can be saved."""
+    budget = Budget(60)
+    report(budget, "a", 4.0)
+    state = pickle.loads(pickle.dumps(budget.get_state()))
+    rows = []
+    for k in range(1, 4):
+        clock.seconds += 10.0
+        rows.append(report(budget, "a", 4.0 + 8.0 * k, loss=0.5) | {"trial_id": "a"})
+    other = pickle.loads(pickle.dumps(Budget(60)))
+    other.catch_up(rows)
+    other.set_state(state)
+    row = report(other, "a", 10.0) | {"done": True}
+    assert (row["compute_s"], row["elapsed_s"]) == (28.0, 30.0)
+    assert max([*rows, row], key=lambda r: (r["compute_s"], r["done"])) is row, "the log ends with it"
+
+
 def test_an_experiment_whose_trials_all_fail_ends():
     budget = Budget(10)
     for _ in range(FAILED_TRIALS):
