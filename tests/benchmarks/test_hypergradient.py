@@ -233,7 +233,8 @@ def test_theory_gives_a_table_of_ratios_to_the_closed_form(tmp_path, capsys, mon
     monkeypatch.setenv("COLUMNS", "80")
     measure_all("theory", tmp_path, algorithms=["stn"], seeds=[0], epochs=[1, 6], preset="smoke")
     report(tmp_path)
-    lines = capsys.readouterr().out.splitlines()
+    *lines, drawn = capsys.readouterr().out.splitlines()
+    assert drawn == str(tmp_path / "ratios.svg"), "a path is not broken, however long"
     (row,) = (line.split() for line in lines if "Algorithm 1" in line)
     early, late, *moving = map(float, row[2:])
     assert 0 < early < 0.5 < late < 1.1, "a response that is learned grows from 0"
