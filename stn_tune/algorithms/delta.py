@@ -18,7 +18,7 @@ from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import HyperSample, Value
 from stn_tune.nn.first_order import dual, first_order, is_dual
 from stn_tune.nn.response import Responding, Response
-from stn_tune.training import Batch, LossFn, checked_loss
+from stn_tune.training import Batch, LossFn, checked_loss, copied_buffers, put_back
 
 
 class DeltaSTN(SelfTuner):
@@ -103,15 +103,13 @@ class DeltaSTN(SelfTuner):
         if not self.options.separate:
             raise RuntimeError("separate is False: training(batch) trains the responses together with the weights")
         carried = None if self.carries is None else copy.deepcopy(self.carries.state_dict())
-        buffers = [(b, b.clone()) for b in self.model.buffers()]
+        buffers = copied_buffers(self.model)
         moved = {id(p) for p in self._responses()}
         with self._processes.unsynchronised(), self._perturbed(batch, sample, moved) as drawn, self._same_numbers():
             try:
                 yield drawn
             finally:
-                with torch.no_grad():
-                    for buffer, saved in buffers:  # running statistics: training updates them
-                        buffer.copy_(saved)
+                put_back(buffers)  # running statistics: training updates them
                 if self.carries is not None:
                     self.carries.load_state_dict(carried)
         if self.options.in_pairs and not self._alone:  # after a training pass there is none to pair with
@@ -178,9 +176,10 @@ class DeltaSTN(SelfTuner):
     def _before_weight_step(self) -> None:
         super()._before_weight_step()
         raw, self._raw = dict.fromkeys(self._raw), []
-        if self.options.damping is not None:
+        if raw and self.options.damping is not None:
+            sigma = self.hyper.sigma.detach()
             for response in raw:
-                response.precondition(self.hyper.sigma.detach(), self.options.damping)
+                response.precondition(sigma, self.options.damping)
 
     def _count_step(self) -> None:
         super()._count_step()
