@@ -271,6 +271,13 @@ class History:
     def __len__(self) -> int:
         return len(self.steps)
 
+    def moved(self, rows: int) -> float:
+        """The largest distance that a λ has covered during the last so many rows, or all that there are."""
+        if not self._rows:
+            return 0.0
+        now, then = self._rows[-1][0], self._rows[max(len(self._rows) - 1 - rows, 0)][0]
+        return float((now.double() - then.to(now.device).double()).abs().max())
+
     def _columns(self) -> Tensor:
         """``(updates, 2, n)``; what was fetched once stays on the CPU."""
         if self._rows:

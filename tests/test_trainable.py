@@ -330,6 +330,67 @@ def test_learning_rate_rule_and_stopping_rule(tmp_path):
     assert last["done"]
 
 
+def waiting(travelling, losses, **options):
+    """A self-tuned trial of these validation losses, whose λ travels in the iterations said, with a patience of two."""
+
+    class Patient(Digits):
+        def scheduler(self, optimizer, config):
+            return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+
+        def stop(self, val_losses, optimizer, config):
+            seen.append(list(val_losses))
+            return len(val_losses) - 1 - val_losses.index(min(val_losses)) >= 2
+
+        def evaluate(self, trainer, batches):
+            return {"loss": losses[len(seen)]}
+
+    seen = []
+    trainable = stn.STNTrainable.of(Patient, space=ONLINE, **options)(config=dict(CONFIG))
+    trainable._trainer.settled = lambda: len(seen) not in travelling
+    return trainable, seen
+
+
+LOSSES = [3.0, 2.0, 2.5, 2.6, 1.9, 2.1, 2.2, 2.3]
+TRAVELLING = {2, 3, 4, 5}
+
+
+def test_rules_that_watch_the_loss_wait_while_lambda_travels():
+    trainable, seen = waiting(TRAVELLING, LOSSES)
+    rows = [trainable.train() for _ in range(8)]
+    assert [r["lr"] for r in rows] == [0.02, 0.02, 0.02, 0.02, 0.02, 0.02, 0.01, 0.005]
+    assert [r["done"] for r in rows] == [False] * 7 + [True]
+    assert seen[3] == [3.0, 3.0, 3.0, 2.0], "as long as training, the stalled iterations long ago"
+    assert seen[7] == [3.0, 3.0, 3.0, 3.0, 2.0, 1.9, 2.2, 2.3], "a better loss counts, whether λ travels or not"
+
+
+def test_waiting_is_part_of_the_checkpoint(tmp_path):
+    trainable, _ = waiting(TRAVELLING, LOSSES)
+    for _ in range(5):
+        trainable.train()
+    trainable.save_checkpoint(str(tmp_path))
+    other, seen = waiting(TRAVELLING, LOSSES)
+    other.load_checkpoint(str(tmp_path))
+    seen += [[]] * 5
+    rows = [other.train() for _ in range(3)]
+    assert seen[7] == [3.0, 3.0, 3.0, 3.0, 2.0, 1.9, 2.2, 2.3]
+    assert rows[-1]["done"]
+
+
+def test_a_lambda_that_never_settles_does_not_train_for_ever():
+    """The best loss came in the second iteration: two more are waited for, then the patience of two begins."""
+    trainable, seen = waiting(set(range(20)), [3.0, 2.0, *[2.5] * 18])
+    rows = [trainable.train() for _ in range(6)]
+    assert [r["done"] for r in rows] == [False] * 5 + [True]
+    assert seen[5] == [3.0, 3.0, 3.0, 2.0, 2.5, 2.5]
+
+
+def test_without_wait_every_iteration_counts():
+    trainable, _ = waiting(TRAVELLING, LOSSES, wait=False)
+    rows = [trainable.train() for _ in range(4)]
+    assert [r["lr"] for r in rows] == [0.02, 0.02, 0.01, 0.005]
+    assert rows[-1]["done"]
+
+
 @pytest.mark.parametrize("make", [stn.FixedTrainable.of, lambda task: stn.STNTrainable.of(task, space=ONLINE)])
 def test_divergence_ends_the_trial_with_a_reason(make):
     trainable = make(Diverging)(config={**CONFIG, "lr": 0.06})

@@ -218,6 +218,36 @@ def test_metrics_and_schedule_follow_every_update():
     assert all(type(v) is int for v in schedule.values["noise"])
 
 
+def travel(tuner, targets, updates):
+    """Hyperparameter steps on losses that pull λ to each of the targets in turn."""
+
+    def pull(target):
+        return lambda model, batch, hp: loss_fn(model, batch, hp) * 0 + (hp.lam - target).abs().sum()
+
+    for update in range(updates):
+        tuner.train_step(loss_fn, batches(1)[0])
+        tuner.valid_step(pull(targets[update % len(targets)]), batches(1)[0])
+
+
+def test_lambda_has_settled_when_it_no_longer_goes_anywhere():
+    tuner = make(hyper_options={"tune_scale": False}, hyper_lr=0.01)
+    assert tuner.settled(), "nothing has moved yet"
+    travel(tuner, [5.0], 80)
+    assert not tuner.settled(), "80 steps in one direction"
+    state = tuner.state_dict()
+    travel(tuner, [5.0, -5.0], 100)
+    assert tuner.settled(), "100 steps to and fro"
+    tuner.load_state_dict(state)
+    assert not tuner.settled()
+
+
+def test_an_unknown_pace_is_told():
+    tuner = make()
+    tuner.hyper_optimizer = torch.optim.SGD([tuner.hyper.lam], lr=0.1)
+    with pytest.raises(TypeError, match="knows how fast Adam moves λ, but hyper_optimizer is SGD: use a rule"):
+        tuner.settled()
+
+
 def test_a_hyperparameter_that_nobody_reads_is_an_error():
     tuner = make(space={"drop": tune.uniform(0, 0.9), "idle": tune.uniform(0, 1)})
     tuner.train_step(loss_fn, batches(1)[0])

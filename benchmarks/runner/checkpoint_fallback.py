@@ -9,7 +9,7 @@ from pyarrow.fs import FileSelector, FileType
 from ray.tune import Checkpoint
 
 from stn_tune.errors import CheckpointError
-from stn_tune.raytune.internals import saved_result
+from stn_tune.raytune.internals import count_from, saved_result
 
 
 def with_checkpoint_fallback(trainable: type) -> type:
@@ -29,6 +29,7 @@ def with_checkpoint_fallback(trainable: type) -> type:
                 if getattr(saved, "checkpoint", None) is None:
                     raise
                 self.reset_config(self.config)  # nothing else is left: the trial starts over
+                count_from(self, 0)
 
     WithFallback.__name__ = WithFallback.__qualname__ = trainable.__name__
     return WithFallback

@@ -59,6 +59,10 @@ class Options:
     """With draws per example: the second half of a batch's draws is the first, mirrored at λ."""
     valid_draw: Draw | None = None
     """``draw`` in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
+    wait: bool = True
+    """Whether iterations without a better validation loss do not count for ReduceLROnPlateau and ``Task.stop`` while λ
+    is travelling (see ``SelfTuner.settled``), at most as many as it had taken to the best loss. Only ``STNTrainable``
+    does."""
     refine: bool | int = False
     """After the STN has ended, train a plain network along the schedule that was found, or so many, one after the
     other; the best by validation loss, the STN's own included, is the result. Only ``STNTrainable`` does."""
@@ -190,6 +194,7 @@ class OptionKeywords(TunerKeywords, total=False):
     per_batch: Sequence[str]
     direct: Sequence[str] | bool
     warmup: int
+    wait: bool
     refine: bool | int
 
 

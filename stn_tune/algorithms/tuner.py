@@ -51,9 +51,17 @@ _OF_HYPER = "give it to Hyper(...), which draws"
 
 _NOT_OF_A_TUNER = dict.fromkeys(("init", "scale", "tune_scale", "per_batch", "direct"), _OF_HYPER) | {
     "warmup": "only STNTrainable counts iterations; use warmup_steps, the number of weight steps",
+    "wait": "only STNTrainable has rules that could wait; in a loop of your own ask tuner.settled()",
     "refine": "only STNTrainable trains a second time",
 }
 """Options of a trial that a tuner does not read, and what to do."""
+
+
+RECENT_UPDATES = 100
+"""λ has settled if during so many updates it has moved by less than SETTLED_PACE of what ``hyper_lr`` allows."""
+SETTLED_PACE = 0.4
+"""Adam moves λ by up to ``hyper_lr`` in an update. Where gradients are noise alone, a λ covers about a tenth of what so
+many updates allow, and the fastest of fifteen a fifth."""
 
 
 class SelfTuner(Trainer):
@@ -338,6 +346,24 @@ class SelfTuner(Trainer):
         values: dict[str, float] = {"step": self.weight_steps}
         values |= {f"hp/{name}": value for name, value in self.hyper.values_now().items()}
         return values | {f"scale/{name}": value for name, value in self.hyper.scales_now().items()}
+
+    def settled(self) -> bool:
+        """Whether λ has stopped travelling: over its last 100 updates, none has kept up a pace of 0.4 ``hyper_lr``.
+
+        While λ travels, the validation loss may stall although training is not over: rules that watch it (early
+        stopping, ReduceLROnPlateau) should wait. ``STNTrainable`` does; in a loop of your own::
+
+            if tuner.settled():
+                scheduler.step(validation_loss)
+        """
+        if not isinstance(self.hyper_optimizer, Adam):
+            raise TypeError(
+                f"settled() knows how fast Adam moves λ, but hyper_optimizer is {type(self.hyper_optimizer).__name__}: "
+                f"use a rule of your own, on tuner.metrics()"
+            )
+        reach = float(self.hyper_optimizer.param_groups[0]["lr"]) * RECENT_UPDATES
+        rows = max(RECENT_UPDATES // max(self.options.valid_steps, 1), 1)
+        return self._history.moved(rows) <= SETTLED_PACE * reach
 
     @property
     def schedule(self) -> Schedule:

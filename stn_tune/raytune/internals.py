@@ -18,7 +18,7 @@ from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 from ray.train._internal.session import _TrainingResult
 from ray.train._internal.storage import get_fs_and_path
 from ray.train.constants import _get_ray_train_session_dir
-from ray.tune import Checkpoint, ResultGrid, Stopper, Tuner
+from ray.tune import Checkpoint, ResultGrid, Stopper, Trainable, Tuner
 from ray.tune.execution import tune_controller
 from ray.tune.execution.experiment_state import _ExperimentCheckpointManager
 from ray.tune.experiment import Trial
@@ -37,6 +37,22 @@ def filesystem_and_path(place: str) -> tuple[Any, str]:
 def saved_result(checkpoint: Checkpoint, metrics: Mapping[str, Any]) -> Any:
     """What Tune hands to ``Trainable.restore``: a checkpoint with the metrics of its iteration."""
     return _TrainingResult(checkpoint, dict(metrics))
+
+
+def enter_runtime_env(words: list[str]) -> list[str]:
+    """What ``setup_worker.py`` does with its arguments: sets a worker's variables, and gives its own command line."""
+    from ray._private.runtime_env.context import RuntimeEnvContext
+    from ray._private.utils import update_envs
+    from ray._private.workers.setup_worker import parser
+
+    known, rest = parser.parse_known_args(words[1:])
+    update_envs(RuntimeEnvContext.deserialize(known.serialized_runtime_env_context or "{}").env_vars)
+    return list(rest)
+
+
+def count_from(trainable: Trainable, iteration: int) -> None:
+    """Lets a trainable count its iterations on from that one, whatever Tune has told it that it restores."""
+    trainable._iteration = iteration
 
 
 def stopper_of(tuner: Tuner) -> Stopper:
@@ -206,9 +222,9 @@ def state_files(folder: Path) -> list[Path]:
     return sorted(path for path in found if not path.name.endswith(PREVIOUS))
 
 
-def bound_saving() -> None:
-    """Lets every experiment that this process drives save its state as :class:`BoundedSaving` does."""
-    tune_controller._ExperimentCheckpointManager = BoundedSaving
+def bound_saving(bounded: bool = True) -> None:
+    """Lets every experiment that this process drives save its state as :class:`BoundedSaving` does; or as Tune does."""
+    tune_controller._ExperimentCheckpointManager = BoundedSaving if bounded else _ExperimentCheckpointManager
 
 
 def set_search_properties(

@@ -234,7 +234,8 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
         if missing:
             raise TypeError(
                 f"the trainable does not tune {', '.join(missing)}: it reports no scale/{missing[0]}, so the trial "
-                f"would stay at the initial values; use STNTrainable.of(YourTask), or report **SelfTuner.metrics()"
+                f"would stay at the initial values; use STNTrainable.of(YourTask); in a function trainable, train with "
+                f"hyper_from_config, self_tune and tuner_from_config, and report **tuner.metrics()"
             )
 
     def save(self, checkpoint_path: str) -> None:

@@ -27,7 +27,7 @@ from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
 from stn_tune.numbers import is_number
 from stn_tune.raytune.clock import COUNTED, Clock
-from stn_tune.raytune.internals import last_row
+from stn_tune.raytune.internals import count_from, last_row
 from stn_tune.raytune.param_groups import apply_new_settings, group_settings
 from stn_tune.raytune.trial_config import hyper_from_config, options_of, seed_of, values_of
 from stn_tune.record import RESERVED
@@ -93,6 +93,8 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         start = self._clock.mark()
         self._constants = {f"hp/{name}": v for name, v in values_of(config).items() if is_number(v) and name != "seed"}
         self._config = config
+        self._last: dict[str, Any] | None = None
+        self._reported_last: dict[str, Any] | None = None
         self._begin()
         self._clock.count("setup_s", start)
 
@@ -113,6 +115,7 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "valid": Stream(self._loaders.valid, rng.derived(seed, 2)),
         }
         self._val_losses: list[float] = []
+        self._waited: list[bool] = []
         self._best: dict[str, float] = {"best_val_loss": math.inf, "test_loss": math.nan}
 
     def _seed(self, given: int) -> int:
@@ -137,6 +140,13 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         return torch.device("cuda" if given and torch.cuda.is_available() else "cpu")
 
     def step(self) -> dict[str, Any]:
+        if self._reported_last is not None:
+            return {**self._reported_last, **self._clock.now()}
+        result = self._iterate()
+        self._last = dict(result) if result.get("done") else None
+        return result
+
+    def _iterate(self) -> dict[str, Any]:
         mark = self._clock.mark()
         result: dict[str, Any] = {"diverged": ""}
         train_loss = math.nan
@@ -154,14 +164,16 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._best = {f"test_{name}": math.nan for name in valid} | self._best
         val_loss = valid["loss"]
         self._val_losses.append(val_loss)
-        if val_loss < self._best["best_val_loss"]:
+        better = val_loss < self._best["best_val_loss"]
+        self._waited.append(not better and self._may_wait() and self._waits())
+        if better:
             self._best = {"best_val_loss": val_loss, "test_loss": math.nan}
             if self._loaders.test is not None:
                 self._best |= {f"test_{k}": v for k, v in self._evaluate(self._loaders.test).items()}
         self._clock.count("eval_s", mark)
         if not result["diverged"]:
             self._step_scheduler(val_loss)
-            if self._task.stop(self._val_losses, self._trainer.optimizer, self._config):
+            if self._task.stop(self._counted_losses(), self._trainer.optimizer, self._config):
                 result["done"] = True
         self._clock.write()
         return {
@@ -197,9 +209,24 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             raise KeyError(f'{type(self._task).__name__}.evaluate must give a "loss"; it gave {", ".join(metrics)}')
         return {name: float(value) for name, value in metrics.items()}
 
+    def _waits(self) -> bool:
+        """Whether an iteration without a better validation loss is to be left out of account."""
+        return False
+
+    def _may_wait(self) -> bool:
+        """Since the best loss, at most as many iterations are left out as it had taken to that loss."""
+        to_best = self._val_losses.index(min(self._val_losses)) + 1
+        return sum(self._waited[to_best:]) < to_best
+
+    def _counted_losses(self) -> list[float]:
+        """The validation losses; those of iterations that do not count stand in front, as the first one again."""
+        counted = [loss for loss, waited in zip(self._val_losses, self._waited, strict=True) if not waited]
+        return [counted[0]] * (len(self._val_losses) - len(counted)) + counted
+
     def _step_scheduler(self, val_loss: float) -> None:
         if isinstance(self._scheduler, ReduceLROnPlateau):
-            self._scheduler.step(val_loss)
+            if not self._waited[-1]:
+                self._scheduler.step(val_loss)
         elif self._scheduler is not None:
             self._scheduler.step()
 
@@ -217,10 +244,13 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             "streams": {name: stream.state_dict() for name, stream in self._streams.items()},
             "scheduler": self._scheduler.state_dict() if self._scheduler is not None else None,
             "val_losses": self._val_losses,
+            "waited": self._waited,
             "best": self._best,
             "groups": self._groups,
             "initial": self._initial,
             "trial": self.trial_id,
+            "iteration": self.training_iteration,
+            "last": self._last,
             "clock": self._clock.state_dict(),
         }
 
@@ -245,11 +275,18 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
         if self._scheduler is not None and state["scheduler"] is not None:
             self._scheduler.load_state_dict(state["scheduler"])
         self._val_losses, self._best = list(state["val_losses"]), dict(state["best"])
+        self._waited = list(state.get("waited", [False] * len(self._val_losses)))
         self._trainer.load_state_dict(state["trainer"])
         self._warn_of_new_values(state.get("initial", self._initial))
         apply_new_settings(self._trainer.optimizer, self._scheduler, self._groups, state["groups"])
+        iteration = state.get("iteration", self.training_iteration)
         if state["trial"] == self.trial_id:
             self._clock.carry_on(state["clock"])
+            if self._trial_info is not None and state.get("last") is not None:
+                # The training has ended, but Tune does not know it: it asks for one more iteration, and gets the last.
+                self._reported_last = self._last = dict(state["last"])
+                iteration -= 1
+        count_from(self, iteration)
 
     def _prepare(self, state: Mapping[str, Any]) -> None:
         """Called before ``state`` is loaded."""
@@ -359,10 +396,10 @@ class STNTrainable(TaskTrainable):
         self._networks = int(options_of(config, self.options).refine)
         super()._build(config, new_process)
 
-    def step(self) -> dict[str, Any]:
+    def _iterate(self) -> dict[str, Any]:
         if self._ended:
             self._begin_plain()
-        result = super().step()
+        result = super()._iterate()
         if self._found is not None:
             result |= {f"scale/{name}": v for name, v in self._schedule.scales_at(result["step"] - 1).items()}
             result |= self._better(self._best)
@@ -416,7 +453,7 @@ class STNTrainable(TaskTrainable):
         if RESERVED in config and self.options.get("init"):
             raise TypeError("the trial's initial values come from STNSearch: give init to it, not to STNTrainable.of")
         options = options_of(config, self.options)
-        self._warmup = options.warmup
+        self._warmup, self._wait = options.warmup, options.wait
         hyper = hyper_from_config(config, self.space, **self.options).to(self._device)
         self._initial = {name: value for name, value in values_of(config).items() if name in hyper.index}
         model = self._task.convert(model, hyper)
@@ -430,6 +467,9 @@ class STNTrainable(TaskTrainable):
             batch_size=self._task.batch_size,
             carries=self._task,
         )
+
+    def _waits(self) -> bool:
+        return self._wait and isinstance(self._trainer, SelfTuner) and not self._trainer.settled()
 
     def _valid_batches(self) -> Iterator[Batch] | None:
         if self._found is not None:
