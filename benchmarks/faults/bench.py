@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from baselines import METHODS
-from benchmarks.runner import budget
+from benchmarks.runner import budget, row_log
 from benchmarks.runner.experiment import Job, run_experiment
 from benchmarks.runner.log import unpack_log
 from benchmarks.runner.options import Options
 from benchmarks.runner.row_log import ROWS
 from benchmarks.tasks import problem
 from stn_tune.analysis.trials import Lines, Row
-from stn_tune.raytune.internals import STATE_FILES, staging_folders
+from stn_tune.raytune.internals import STATE_FILES, LocalUpload, staging_folders
 from stn_tune.record import ExperimentInfo
 
 TASK, PRESET, OVERRIDES = "digits", "smoke", ("examples=80", "patience=14")
@@ -216,21 +217,30 @@ def _rank(path: Path) -> int:
 
 @cache
 def snapshots(folder: Path, seed: int) -> list[Path]:
-    """What is in storage after each row of a training that nothing disturbs; run once for all cases that need it."""
+    """What is in storage after each row and each saved state of an undisturbed training; run once for all cases.
+
+    The last rows are left out, so that something is left to do.
+    """
     recorded = Bench(folder / f"recorded-{seed}", seed)
-    whole = len(undisturbed(seed))  # now: it takes as long as the training that is recorded
+    whole = len(undisturbed(seed))
     found: list[Path] = []
 
-    def record(rows: list[Row]) -> None:
-        found.append(recorded.folder / f"after-{len(rows)}")
-        copy_storage(recorded.storage, found[-1])
-        if len(rows) < whole:
-            recorded.once(len(rows) + 1, record)
+    def then_copied(write: Callable[..., Any]) -> Callable[..., Any]:
+        def written(*arguments: Any, **options: Any) -> Any:
+            result = write(*arguments, **options)
+            if 0 < len(recorded.rows()) <= whole - 2:
+                found.append(recorded.folder / f"moment-{len(found)}")
+                copy_storage(recorded.storage, found[-1])
+            return result
 
-    recorded.once(1, record)
-    recorded.run()
-    recorded.close()
-    return found[:-2]
+        return written
+
+    with (
+        patch.object(row_log, "append", then_copied(row_log.append)),
+        patch.object(LocalUpload, "sync_up", then_copied(LocalUpload.sync_up)),
+    ):
+        recorded.run()
+    return found
 
 
 def only(folder: Path, pattern: str) -> Any:

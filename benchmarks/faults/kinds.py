@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import shutil
@@ -37,6 +38,8 @@ from stn_tune.raytune.internals import STATE_FILES
 
 Kind = Callable[[Bench, random.Random], Outcome]
 SESSION = "%Y-%m-%d_%H-%M-%S"
+PAGE = os.sysconf("SC_PAGE_SIZE")
+"""What a tmpfs gives to files."""
 TMPFS_FREE = 150_000
 """Bytes that a disk has left at most: less than the files of a session and its first checkpoints take."""
 
@@ -61,12 +64,14 @@ def driver(bench: Bench, rng: random.Random) -> Outcome:
                 kill(pid)
 
     bench.once(moment_of(bench, rng), act)
-    return _through_the_runner(bench)
+    return through_the_runner(bench)
 
 
-def _through_the_runner(bench: Bench) -> Outcome:
-    if not run_experiments(bench.options, [bench.experiment], Console(quiet=True)):
-        return Outcome(False, 0, "the runner gave the experiment up")
+def through_the_runner(bench: Bench) -> Outcome:
+    """The experiment, run as by ``python -m benchmarks run``; what the runner says where it gives it up."""
+    said = io.StringIO()
+    if not run_experiments(bench.options, [bench.experiment], Console(file=said, width=1000)):
+        return Outcome(False, 0, said.getvalue().strip().splitlines()[-1])
     return bench.judge(Store(bench.options.out).read_log(bench.experiment.name))
 
 
@@ -156,7 +161,7 @@ def _interrupted_again(bench: Bench, rng: random.Random) -> None:
 def disk(bench: Bench, rng: random.Random) -> Outcome:
     """The disk is full half-way; the experiment fails, and is resumed when there is room again."""
     _interrupted(bench, rng)
-    used = sum(path.stat().st_size for path in bench.storage.rglob("*") if path.is_file())
+    used = sum(-(-path.stat().st_size // PAGE) * PAGE for path in bench.storage.rglob("*") if path.is_file())
     with _Disk(bench, used + rng.randrange(TMPFS_FREE)) as mounted:
         failed = _fails(bench)
         mounted.resize(used + 200_000_000)

@@ -11,14 +11,10 @@ import threading
 import time
 from pathlib import Path
 
-from rich.console import Console
-
 from benchmarks.errors import SettingsError
-from benchmarks.faults.bench import Bench, Outcome, family, kill, left_behind
-from benchmarks.faults.kinds import moment_of
-from benchmarks.runner.runner import run_experiments
+from benchmarks.faults.bench import Bench, Outcome, family, kill
+from benchmarks.faults.kinds import moment_of, through_the_runner
 from benchmarks.runner.session import ATTEMPTS
-from benchmarks.runner.store import Store
 
 START_S = 120.0
 
@@ -41,11 +37,6 @@ class Cluster:
         for node in reversed(self._nodes):
             self._kill(node)
 
-    @property
-    def roots(self) -> list[int]:
-        """The processes that the nodes' own descend from."""
-        return [node.pid for node in self._nodes if node.poll() is None]
-
     def add_worker(self) -> None:
         """Starts a worker node."""
         self._start(f"--address={self.address}", "--num-cpus=2")
@@ -55,8 +46,17 @@ class Cluster:
         self._kill(self._nodes[-1])
 
     def _start(self, *words: str) -> None:
-        ray = str(Path(sys.executable).with_name("ray"))
-        command = [ray, "start", *words, "--block", "--node-ip-address=127.0.0.1", "--disable-usage-stats"]
+        ray = f"import sys; sys.executable = {sys.executable!r}; from ray.scripts.scripts import main; main()"
+        command = [
+            str(Path(sys.prefix, "bin", "python")),
+            "-c",
+            ray,
+            "start",
+            *words,
+            "--block",
+            "--node-ip-address=127.0.0.1",
+            "--disable-usage-stats",
+        ]
         command += [f"--temp-dir={self.folder}", "--object-store-memory=100000000"]
         command += ["--min-worker-port=0", "--max-worker-port=0", f"--dashboard-agent-listen-port={_free_port()}"]
         environment = {**os.environ, "PYTHONWARNINGS": "ignore", "RAY_health_check_period_ms": "1000"}
@@ -90,13 +90,9 @@ def node(bench: Bench, rng: random.Random, cluster: Cluster) -> Outcome:
         replaced.set()
 
     bench.once(moment_of(bench, rng), act)
-    if not run_experiments(bench.options, [bench.experiment], Console(quiet=True)):
-        return Outcome(False, 0, "the runner gave the experiment up")
+    outcome = through_the_runner(bench)
     replaced.wait(START_S)
-    stale = left_behind(*cluster.roots)
-    if stale:
-        return Outcome(False, 0, f"left behind: {stale[0]}")
-    return bench.judge(Store(bench.options.out).read_log(bench.experiment.name))
+    return outcome
 
 
 def _free_port() -> int:

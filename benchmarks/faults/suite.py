@@ -22,6 +22,7 @@ from rich.console import Console
 from benchmarks.faults.bench import Bench, Outcome, left_behind
 from benchmarks.faults.kinds import KINDS, Kind
 from benchmarks.faults.nodes import Cluster, node
+from benchmarks.faults.warm import warm_python
 from benchmarks.runner.machine import machine, versions
 from benchmarks.runner.session import Session
 from stn_tune.atomic import write_atomic
@@ -78,15 +79,18 @@ class Suite:
         missing = [(kind, case) for case in range(cases) for kind in kinds if (kind, case) not in done]
         self.out.mkdir(parents=True, exist_ok=True)
         logging.getLogger("ray").setLevel(logging.CRITICAL)  # what dies here is meant to
-        with tempfile.TemporaryDirectory(prefix="stn_tune_faults_") as folder:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stn_tune_faults_")))
+            if missing:
+                stack.enter_context(warm_python(folder))
             shared = [(kind, case) for kind, case in missing if kind in KINDS]
             if shared:
-                with Session(Bench(Path(folder), 0).options):
+                with Session(Bench(folder, 0).options):
                     for kind, case in shared:
-                        self._case(kind, KINDS[kind], case, Path(folder))
+                        self._case(kind, KINDS[kind], case, folder)
             lost_nodes = [case for kind, case in missing if kind == "node"]
             if lost_nodes:
-                self._nodes(lost_nodes, Path(folder))
+                self._nodes(lost_nodes, folder)
         self.write_table()
         return all(result.survived for result in self.results() if result.kind in kinds and result.case < cases)
 
@@ -153,7 +157,8 @@ is in `cases.jsonl`.
 An experiment is one self-tuned training of a tiny network (digits, preset smoke). It has survived if it is complete in
 the end, every loss that it reported is bit for bit that of an undisturbed training, and no process is left behind.
 Iterations lost were computed again, or their row in the log is gone. A checkpoint is written after every iteration;
-only where the checkpoint itself is cut short, a training starts over.
+only where the checkpoint itself is cut short, a training starts over. Trials, drivers and commands are processes of
+their own, forked from one that has imported torch and Ray.
 
 {about["cpu"]}, {about["cores"]} cores, torch {versions()["torch"]}, ray {versions()["ray"]}.
 """

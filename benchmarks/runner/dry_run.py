@@ -17,7 +17,7 @@ START_S = 10.0
 
 
 def dry_run(options: Options, experiments: Sequence[ExperimentInfo]) -> list[str]:
-    """A line per experiment, and one about the time."""
+    """A line per experiment, one about the time, and one about trials that share cores."""
     store = Store(options.out)
     started = store.record()
     if started is not None and not options.resume:
@@ -29,7 +29,8 @@ def dry_run(options: Options, experiments: Sequence[ExperimentInfo]) -> list[str
         state = "new" if e.name not in known else "resumed"
         lines.append(f"  {e.name:24} {state if e in waiting else 'finished: skipped'}")
     title = f"{options.task}, preset {options.preset}, in {options.out}: {len(waiting)} of {len(experiments)} to run"
-    return [title, *lines, _time(options, waiting)]
+    shared = [f"warning: {options.oversubscribed}"] if options.oversubscribed else []
+    return [title, *lines, *shared, _time(options, waiting)]
 
 
 def _time(options: Options, waiting: Sequence[ExperimentInfo]) -> str:

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +55,8 @@ class Session:
         return self
 
     def _connect(self) -> None:
-        if self.options.address is None:
-            runtime: dict[str, Any] = {"env_vars": {**QUIET, "PYTHONPATH": str(ROOT)}}
-        else:
+        runtime: dict[str, Any] | None = None
+        if self.options.address is not None:
             runtime = {"env_vars": QUIET, "py_modules": [str(ROOT / name) for name in PACKAGES]}
             _check_reachable(self.options.address)
         handler = signal.getsignal(signal.SIGTERM)
@@ -75,14 +76,15 @@ class Session:
         finally:
             _keep_handler(handler)
 
-    def _init(self, runtime: dict[str, Any]) -> None:
-        ray.init(
-            self.options.address or "local",
-            runtime_env=runtime,
-            include_dashboard=None if self.options.address else False,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+    def _init(self, runtime: dict[str, Any] | None) -> None:
+        with nullcontext() if self.options.address else _environment(QUIET | {"PYTHONPATH": str(ROOT)}):
+            ray.init(
+                self.options.address or "local",
+                runtime_env=runtime,
+                include_dashboard=None if self.options.address else False,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
 
     def __exit__(self, *_: object) -> None:
         if self._own:
@@ -101,6 +103,24 @@ class Session:
                     f"--storage {storage} is not shared: node {node['NodeManagerAddress']} does not see it; use a "
                     f"folder that all nodes mount, or a URI such as s3://bucket/path"
                 )
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """What Ray's processes inherit when it is started here.
+
+    With a runtime environment in its place, Ray would not use the workers that it starts in advance.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _keep_handler(handler: Any) -> None:

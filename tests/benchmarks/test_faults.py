@@ -6,13 +6,17 @@ import gzip
 import json
 import os
 import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ray.train._internal.storage import StorageContext
+from ray.tune import Checkpoint
 from ray.tune.execution import tune_controller
 from ray.tune.experiment import Trial
 from rich.console import Console
@@ -23,8 +27,14 @@ from benchmarks.faults import suite as suite_module
 from benchmarks.faults.bench import Bench, snapshots
 from benchmarks.faults.kinds import KINDS
 from benchmarks.faults.suite import TITLES, CaseResult, Suite, page
+from benchmarks.faults.warm import warm_python
+from benchmarks.runner import row_log
+from benchmarks.runner.checkpoint_fallback import with_checkpoint_fallback
 from benchmarks.runner.row_log import RowLogger, append
-from stn_tune.raytune.internals import LocalUpload
+from benchmarks.tasks import problem
+from stn_tune.analysis.trials import Lines
+from stn_tune.checkpoint import STATE_FILE
+from stn_tune.raytune.internals import LocalUpload, saved_result
 
 LOSSES = [3.0, 2.0, 1.0]
 
@@ -76,25 +86,17 @@ def test_a_row_may_be_missing_if_the_fault_cut_it_off(bench):
     assert bench.judge(log_of(bench, [(1, 3.0), (3, 1.0)]), spare_rows=1).survived
 
 
-def test_a_training_is_recorded_from_its_first_row_on(tmp_path, monkeypatch):
-    def takes_as_long_as_the_training(seed):
-        if not known:
-            time.sleep(0.6)
-            known.append(seed)
-        return [0.0] * 6
-
+def test_a_training_is_recorded_row_by_row_but_for_the_last(tmp_path, monkeypatch):
     def training(bench):
         log = bench.storage / "stn" / "trial" / "result.json"
         log.parent.mkdir(parents=True)
         for k in range(1, 7):
-            with log.open("a") as file:
-                file.write(json.dumps({"training_iteration": k, "val_loss": 0.0}) + "\n")
-            time.sleep(0.1)
+            row_log.append(log, json.dumps({"training_iteration": k, "val_loss": 0.0}).encode() + b"\n")
 
-    known: list[int] = []
-    monkeypatch.setattr(module, "undisturbed", takes_as_long_as_the_training)
+    monkeypatch.setattr(module, "undisturbed", lambda seed: [0.0] * 6)
     monkeypatch.setattr(Bench, "run", training)
-    assert [path.name for path in snapshots(tmp_path, 0)][:2] == ["after-1", "after-2"]
+    found = snapshots(tmp_path, 0)
+    assert [len(Lines.parse((path / "stn/trial/result.json").read_bytes()).rows) for path in found] == [1, 2, 3, 4]
 
 
 def test_the_table_counts_what_is_in_the_cases():
@@ -138,6 +140,81 @@ def test_a_case_that_hangs_says_so_whatever_ray_makes_of_the_error(tmp_path, mon
 def test_killed_trials_and_torn_files_cost_nothing_but_time(tmp_path: Path):
     suite = Suite(tmp_path, 7, Console(quiet=True))
     assert suite.run(["trial", "torn", "clock"], 1), suite.results()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_warm_process_and_its_client_end_together(tmp_path):
+    python = sys.executable
+    sleeping = ["-m", "timeit", "-n", "1", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"]
+    clients: list[subprocess.Popen[str]] = []
+    with warm_python(tmp_path):
+        warm = sys.executable
+        bad = subprocess.run([warm, "-m", "benchmarks", "run", "nope"], capture_output=True, text=True, check=False)
+        assert (bad.returncode, len(bad.stderr.splitlines())) == (2, 1), bad.stderr
+        words = [warm, "-c", "import sys; print(sys.executable)"]
+        plain = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert plain.stdout.strip() == python, "anything else is Python's own"
+        for killed in ("client", "fork", "server"):
+            client = subprocess.Popen([warm, *sleeping], stdout=subprocess.PIPE, text=True)
+            clients.append(client)
+            assert client.stdout is not None
+            fork = int(client.stdout.readline())
+            if killed == "server":
+                break
+            os.kill(client.pid if killed == "client" else fork, 9)
+            assert client.wait(60) == -9
+            until_gone(fork)
+    until_gone(fork)
+    for client in clients:
+        client.communicate()
+    assert sys.executable == python
+
+
+def until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_trial_whose_checkpoint_is_damaged_starts_over_and_counts_anew(tmp_path):
+    p = problem("digits", "smoke")
+    trainable = with_checkpoint_fallback(p.self_tuned())(config={**p.initial, "seed": 0})
+    first = [trainable.train() for _ in range(2)]
+    trainable.save_checkpoint(str(tmp_path))
+    os.truncate(tmp_path / STATE_FILE, 100)
+    trainable.restore(saved_result(Checkpoint.from_directory(tmp_path), first[-1]))
+    again = [trainable.train() for _ in range(2)]
+    for key in ("training_iteration", "epoch", "val_loss"):
+        assert [row[key] for row in again] == [row[key] for row in first]
+
+    trainable.save_checkpoint(str(tmp_path))
+    trainable.restore(saved_result(Checkpoint.from_directory(tmp_path), {"training_iteration": 9}))
+    assert trainable.train()["training_iteration"] == 3, "the checkpoint knows, not Tune's state"
+
+
+def test_a_training_that_has_ended_does_not_go_on_where_tune_does_not_know_that_it_has(tmp_path):
+    p = problem("digits", "smoke", ["patience=1"])
+
+    def trial(name):
+        made = p.self_tuned()(config={**p.initial, "seed": 0})
+        made._trial_info = SimpleNamespace(trial_id=name, trial_resources=None)
+        return made
+
+    ended = trial("a")
+    rows = [ended.train()]
+    while not rows[-1]["done"]:
+        rows.append(ended.train())
+    ended.save_checkpoint(str(tmp_path))
+    behind = saved_result(Checkpoint.from_directory(tmp_path), {"training_iteration": 1})
+    resumed, other = trial("a"), trial("b")
+    resumed.restore(behind)
+    again = resumed.train()
+    for key in ("training_iteration", "done", "epoch", "step", "val_loss", "best_val_loss", "test_loss"):
+        assert again[key] == rows[-1][key]
+    other.restore(behind)
+    assert other.train()["training_iteration"] == len(rows) + 1, "a scheduler may let another trial go on from there"
 
 
 @contextmanager
