@@ -15,10 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to time, and how often."""
     parser.add_argument(
         "--only",
-        choices=["lstm", "cnn", "forward", "growth", "tasks", "compile", "integrations", "tune"],
+        choices=["lstm", "cnn", "forward", "growth", "tasks", "compile", "integrations", "tune", "driver"],
         action="append",
         metavar="GROUP",
-        help="only lstm, cnn, forward, growth, tasks, compile, integrations or tune; repeatable",
+        help="only lstm, cnn, forward, growth, tasks, compile, integrations, tune or driver; repeatable",
     )
     parser.add_argument("--size", choices=["paper", "smoke"], default="paper", help="model size (default paper)")
     parser.add_argument(

@@ -27,8 +27,9 @@ GROUPS: dict[str, list[Callable[[str], Iterator[Comparison]]]] = {
     "compile": [compiled.steps],
     "integrations": [lightning_trainer.epochs, hf_trainer.epochs],
     "tune": [],
+    "driver": [],
 }
-"""What ``--only`` takes; Tune times itself."""
+"""What ``--only`` takes; Tune and its driver time themselves."""
 
 
 def time_steps(size: str = "paper", only: list[str] | None = None, rounds: int = 7, threads: int = 1) -> list[SpeedRow]:
@@ -45,6 +46,11 @@ def time_steps(size: str = "paper", only: list[str] | None = None, rounds: int =
             if name == "tune":
                 progress.add_task("timing Tune", total=None)
                 rows.append(tune_overhead(size))
+            if name == "driver":
+                from benchmarks.microbenchmarks.speed.driver import driver_growth  # Ray: no other group needs it
+
+                progress.add_task("timing Tune's driver", total=None)
+                rows += driver_growth(size)
     return rows
 
 
@@ -54,7 +60,8 @@ def print_speed_table(rows: list[SpeedRow], size: str, rounds: int, threads: int
         title=f"Cost of self-tuning relative to the plain model ({size} size)",
         caption=f"Medians of {rounds} interleaved rounds, {threads} thread{'s' * (threads > 1)}, torch "
         f"{torch.__version__}. Steps against a plain training step, forward against forward, n hyperparameters "
-        f"against 7; epochs T_train:T_valid, per weight step. By FLOPs, by bytes: what counting operations, or bytes "
+        f"against 7; epochs T_train:T_valid, per weight step; driver: CPU time per trial, the last quarter "
+        f"against the first. By FLOPs, by bytes: what counting operations, or bytes "
         f"of weights moved, gives.",
         box=box.SIMPLE,
         padding=0,
