@@ -11,6 +11,7 @@ from stn_tune.analysis.anytime import rank_over_time, regret_auc
 from stn_tune.analysis.curves import at, incumbent
 from stn_tune.analysis.estimates import aggregate, holm, probability_of_improvement
 from stn_tune.analysis.results import Results, Source, objective
+from stn_tune.analysis.selection import test_metric
 from stn_tune.analysis.stats import FEWEST, floats, paired, summary
 from stn_tune.analysis.survival import kaplan_meier
 
@@ -67,6 +68,15 @@ def finals(source: Source, metric: str | None = None, mode: str | None = None) -
     result["_place"] = result["label"].map(place)
     result = result.reset_index().sort_values(["_place", "seed", "experiment"], ignore_index=True)
     return result.drop(columns="_place")
+
+
+def leading(results: Results) -> Measured:
+    """What sorts, ranks and heads a comparison: the metric's test value if every method reports it, else the metric."""
+    column, name = test_metric(results), results.metric.removeprefix("val_")
+    ends = finals(results)
+    if column is None or ends.loc[np.isfinite(ends["value"]), column].isna().any():
+        return Measured(results.metric, "val", name)
+    return Measured(column, "test", name)
 
 
 def long(ends: pd.DataFrame, columns: list[Measured], level: float) -> pd.DataFrame:
@@ -179,9 +189,9 @@ def times(targets: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=TIMES)
 
 
-def ranks(ends: pd.DataFrame, mode: str) -> pd.DataFrame:
-    """Mean rank by final validation value, 1 the best, over the seeds that all labels share; ties share a rank."""
-    values = by_seed(ends, "value").dropna()
+def ranks(ends: pd.DataFrame, column: str, mode: str) -> pd.DataFrame:
+    """Mean rank by a column of :func:`finals`, 1 the best, over the seeds that all labels share; ties share a rank."""
+    values = by_seed(ends.assign(ranked=with_failures(ends, column, mode)), "ranked").dropna()
     mean = values.rank(axis=1, ascending=mode == "min").mean()
     return pd.DataFrame([[label, float(mean[label]), len(values)] for label in values.columns], columns=RANKS)
 

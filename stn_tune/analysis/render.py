@@ -81,8 +81,8 @@ def within(center: float, low: float, high: float, places: int) -> str:
 
 
 def probability(value: float) -> str:
-    """``0.042`` or ``<0.001``; NaN as a dash."""
-    return NONE if isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+    """``0.042`` or ``< 0.001``; NaN as a dash."""
+    return NONE if isnan(value) else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def text(sections: Sequence[Section], width: int = WIDTH) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from stn_tune.analysis import comparison, render
+from stn_tune.analysis.comparison import Measured
 from stn_tune.analysis.curves import FLOAT_FORMAT
 from stn_tune.analysis.render import Section
 from stn_tune.analysis.results import Results, Source, objective
@@ -94,28 +95,36 @@ def table(
     long = comparison.long(ends, columns, level)
     differences = comparison.differences(ends, columns, reference, level, mode)
     times = comparison.times(comparison.time_to_target(results))
-    ranks = comparison.ranks(ends, mode)
+    leading = comparison.leading(results)
+    ranks = comparison.ranks(_starting(results, ends), leading.column, mode)
     regrets = comparison.regrets(results, metric, mode, level)
-    order = _by_result(long, mode)
-    sections = [_main(results, ends, long, ranks, order, metric, mode, level)]
+    order = _by_result(long, leading, mode)
+    sections = [_main(results, ends, long, ranks, leading, order, metric, mode, level)]
     if not results.frame["compared"].astype(bool).any():  # data for figures: no ranks, no winner
         return Table(long, differences, times, ranks, regrets, [_unranked(sections[0])])
     if len(differences):
         sections.append(_differences(results, differences, order, reference, mode, level))
-    sections.append(_robust(results, long, differences, regrets, order, reference, metric, level))
+    robust = _robust(results, long, differences, regrets, leading, order, reference, metric, level)
+    if len(robust.columns) > 2:  # beside method and n
+        sections.append(robust)
     if len(times):
         sections.append(_times(results, times, order, reference))
     if reference not in results.labels:
-        note = f"No {results.title(reference)} to compare with: no differences and no times to target."
+        note = f"No plain {results.title(reference)} to compare with: no differences and no times to target."
         sections[0] = sections[0]._replace(notes=[*sections[0].notes, note])
     return Table(long, differences, times, ranks, regrets, sections)
 
 
-def _by_result(long: pd.DataFrame, mode: str) -> list[str]:
-    """The labels, best first: by the mean test value of the metric that selects, else by its validation value."""
-    main = long[long["metric"] == long["metric"].iloc[0]]
-    split = "test" if (main["split"] == "test").any() else "val"
-    values = main[main["split"] == split].sort_values("mean", ascending=mode == "min", kind="stable")
+def _starting(results: Results, ends: pd.DataFrame) -> pd.DataFrame:
+    """Without methods that build on another's results, unless all do."""
+    own = ends[[results.method(str(label)).builds_on is None for label in ends["label"]]]
+    return ends if own.empty else own
+
+
+def _by_result(long: pd.DataFrame, leading: Measured, mode: str) -> list[str]:
+    """The labels, best mean first."""
+    main = long[(long["metric"] == leading.name) & (long["split"] == leading.split)]
+    values = main.sort_values("mean", ascending=mode == "min", kind="stable")
     return [str(label) for label in values["label"]]
 
 
@@ -138,6 +147,7 @@ def _main(
     ends: pd.DataFrame,
     long: pd.DataFrame,
     ranks: pd.DataFrame,
+    leading: Measured,
     order: list[str],
     metric: str,
     mode: str,
@@ -145,7 +155,7 @@ def _main(
 ) -> Section:
     long = _ordered(long, order)
     first = long.drop_duplicates("label").set_index("label")
-    rank = ranks.set_index("label")["rank"]
+    rank = ranks.set_index("label")["rank"].reindex(order)
     columns = {
         "method": [results.title(label) for label in order],
         "n": [str(first["n"][label]) for label in order],
@@ -160,14 +170,17 @@ def _main(
             bold += [(row, title) for row in _best(results, part, mode)]
     columns["rank"] = [render.number(rank[label], 2) for label in order]
     shared = int(ranks["n"].iloc[0])
-    by = "test" if (long["split"] == "test").any() else "validation"
     notes = [
-        f"Mean ± half of the {100 * level:g} % t-interval over n seeds, from n = {FEWEST} on. Sorted by {by} value. "
-        f"Trials and compute-seconds are per seed. All values are taken at the best {metric}; nothing else selects.",
+        f"Mean ± half of the {100 * level:g} % t-interval over n seeds, from n = {FEWEST} on. Sorted by "
+        f"{leading.column}. Trials and compute-seconds are per seed. All values are taken at the best {metric}; "
+        "nothing else selects.",
     ]
-    if shared:
-        seeds = f"{shared} seed{'' if shared == 1 else 's'}"
-        notes.append(f"Rank: by best {metric}, averaged over the {seeds} all methods share.")
+    if len(ranks) == 1:
+        del columns["rank"]
+    elif shared:
+        seeds = "one seed" if shared == 1 else f"{shared} seeds"
+        rest = "" if rank.notna().all() else "; methods that build on another's results are not ranked"
+        notes.append(f"Rank: by {leading.column}, averaged over the {seeds} all methods share{rest}.")
     else:
         del columns["rank"]
         notes.append("No seed is shared by all methods, so there are no ranks.")
@@ -270,28 +283,26 @@ def _robust(
     long: pd.DataFrame,
     differences: pd.DataFrame,
     regrets: pd.DataFrame,
+    leading: Measured,
     order: list[str],
     reference: str,
     metric: str,
     level: float,
 ) -> Section:
     """What does not hang on single seeds or on the end alone."""
-    main = long[long["metric"] == long["metric"].iloc[0]]
-    split = "test" if (main["split"] == "test").any() else "val"
-    own = _ordered(main[main["split"] == split], order)
-    title, name = _title(split, str(own["metric"].iloc[0]), metric), results.title(reference)
-    columns = {
-        "method": [results.title(label) for label in order],
-        "n": [str(n) for n in own["n"]],
-        f"{title}, IQM": _within(own["iqm"], own["iqm_low"], own["iqm_high"]),
-        f"{title}, median": _within(own["median"], own["median_low"], own["median_high"]),
-    }
-    notes = [
-        f"IQM: mean of the middle half of the seeds. Brackets: {100 * level:g} % bootstrap intervals, from n = "
-        f"{BOOTSTRAP_FROM} on."
-    ]
+    own = _ordered(long[(long["metric"] == leading.name) & (long["split"] == leading.split)], order)
+    title, name = _title(leading.split, leading.name, metric), results.title(reference)
+    columns = {"method": [results.title(label) for label in order], "n": [str(n) for n in own["n"]]}
+    notes = []
+    if own["n"].max() >= FEWEST:  # of fewer they are the mean
+        columns[f"{title}, IQM"] = _within(own["iqm"], own["iqm_low"], own["iqm_high"])
+        columns[f"{title}, median"] = _within(own["median"], own["median_low"], own["median_high"])
+        notes.append(
+            f"IQM: mean of the middle half of the seeds. Brackets: {100 * level:g} % bootstrap intervals, from n = "
+            f"{BOOTSTRAP_FROM} on."
+        )
     if differences["better_low"].notna().any():
-        better = differences[(differences["metric"] == own["metric"].iloc[0]) & (differences["split"] == split)]
+        better = differences[(differences["metric"] == leading.name) & (differences["split"] == leading.split)]
         by_label = better.set_index("label").reindex(order)
         columns_of = (by_label[name].where(by_label["better_low"].notna()) for name in comparison.BETTER)
         cells = [render.within(center, low, high, 2) for center, low, high in zip(*columns_of, strict=True)]

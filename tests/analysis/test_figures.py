@@ -310,6 +310,19 @@ def test_time_shows_the_test_values_of_the_selected_networks_first(tmp_path):
     assert len(drawn("time", frame_of(tmp_path / "b", {("stn", 0): without})).axes) == 1
 
 
+def test_intervals_at_the_ends_are_seen_whole_however_early_the_ends_are(tmp_path):
+    """Five methods have whiskers instead of bands; the best ends first."""
+    runs = {("stn", s): logs.rows([6.0, 1.0 + 0.2 * s]) for s in range(3)}
+    for k, label in enumerate(("grid", "random", "bayes", "tpe")):
+        runs |= {(label, s): logs.rows([6.0, 3.0, *([2.0 + 0.1 * (k + s)] * 18)]) for s in range(3)}
+    ax = drawn("time-epochs", frame_of(tmp_path, runs)).axes[0]
+    low, high = ax.get_ylim()
+    assert high < 6, "the start is clipped"
+    whiskers = [line.get_ydata() for line in ax.lines if len(line.get_xdata()) == 2 and np.ptp(line.get_xdata()) == 0]
+    assert len(whiskers) == 5
+    assert all(low <= min(ends) for ends in whiskers)
+
+
 def test_schedules_of_several_seeds_are_bands_a_panel_each(tmp_path):
     runs = {
         ("stn", s): self_tuned_rows([3.0, 2.0], {"drop": [0.1 * s, 0.2 * s], "noise": [0.5, 0.1]}) for s in range(3)

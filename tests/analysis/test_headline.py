@@ -49,7 +49,7 @@ def test_who_was_there_before_the_reference_is_named(tmp_path):
     details = headline(results, table(results)).details
     first = "STN is first to the final validation loss of PBT: after 40.0 compute-seconds, the others after 50.0."
     assert details[details.index(first) + 1 :] == [
-        "grid search had theirs sooner: after 20.0, STN after 30.0.",
+        "Had theirs sooner: grid search, after 20.0; STN after 30.0.",
         "STN ended on most seeds without reaching that of TPE.",
     ]
 
@@ -58,7 +58,7 @@ def test_who_is_level_is_named(tmp_path):
     finals = {"stn": [1.0, 1.1, 1.05, 1.02], "pbt": [1.02, 1.08, 1.07, 1.02], "grid": [2.0, 2.1, 2.05, 2.03]}
     said = found(tmp_path, finals)
     assert said.claim.endswith("; its lead over PBT is not significant.")
-    assert "STN is significantly ahead of grid search (p <0.001)." in said.details
+    assert "STN is significantly ahead of grid search (p < 0.001)." in said.details
 
 
 def test_it_need_not_be_the_reference_that_wins(tmp_path):
@@ -141,7 +141,7 @@ def test_the_first_table_has_test_values_first_and_nothing_twice(tmp_path):
     assert differences.title == "Differences to STN"
     assert differences.columns == ["method", "n", "test loss", "test accuracy", "val loss"], "a row per method"
     assert differences.rows[0][2].startswith("1.010")
-    assert "(p <0.001)" in differences.rows[0][2]
+    assert "(p < 0.001)" in differences.rows[0][2]
     assert all(
         "–" not in set(cells) or set(cells) != {"–"} for s in [first, *rest] for cells in zip(*s.rows, strict=True)
     )

@@ -82,7 +82,7 @@ def test_the_default_reference_is_a_question_to_the_logs(tmp_path):
     variants = [logs.write_run(tmp_path / "only", "stn", 0, logs.rows([1.0]), variant={"scale": s}) for s in (1, 2)]
     logs.write_record(tmp_path / "only", variants)
     assert reference(tmp_path / "only") == "stn", "variants are not compared with one of them"
-    assert "No STN to compare with" in str(table(load(tmp_path / "only")))
+    assert "No plain STN to compare with" in str(table(load(tmp_path / "only")))
     logs.write_runs(tmp_path / "none", {("random", 0): logs.rows([1.0]), ("grid", 0): logs.rows([1.0])})
     assert reference(tmp_path / "none") == "grid", "the first, if none tunes online"
     logs.write_trial(tmp_path / "tune" / "plain", "a", logs.tune_rows("a", [{"val_loss": 1.0}]))

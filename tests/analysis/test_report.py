@@ -18,7 +18,7 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from benchmarks.__main__ import main as command
-from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, load, report
+from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, load, overview, report
 from stn_tune.analysis.reporting.page import compose
 from stn_tune.analysis.reporting.pictures import inline
 from stn_tune.plotting import contrast
@@ -135,6 +135,21 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.words.append(data)
+
+
+def test_a_method_without_test_values_is_compared_by_what_selects(tmp_path):
+    """One method reports a test value, the other does not: the figures and the headline have the value of both."""
+    for method, extra in (("asha", {}), ("random", {"test_acc": 0.9})):
+        for seed in range(3):
+            reported = [{"acc": value + seed / 100} | extra for value in (0.1, 0.3 if extra else 0.5)]
+            rows = logs.tune_rows("a", reported, config={"seed": seed})
+            logs.write_trial(tmp_path / f"{method}_s{seed}", "a", rows)
+    out = tmp_path / "out"
+    report(sorted(tmp_path.glob("*_s?")), out, metric="acc", mode="max", seed=r"_s(\d)", formats=["png"])
+    page = (out / "report.html").read_text().replace("\u00a0", " ")
+    assert "asha has the highest acc: 0.510 ± 0.025 (n = 3); its lead cannot be tested" in page
+    assert "Rank: by acc" in page
+    overview({"task": load(*sorted(tmp_path.glob("*_s?")), metric="acc", mode="max", seed=r"_s(\d)")})
 
 
 def test_the_page_holds_every_figure_and_loads_nothing(results, page):

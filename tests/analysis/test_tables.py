@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from stn_tune.analysis import AnalysisError, load, table
+from stn_tune.analysis import AnalysisError, Results, load, table
 from stn_tune.analysis.comparison import finals, ranks_over_time, time_to_target
+from stn_tune.analysis.figures import FIGURES
 from stn_tune.record import Published
 from tests.analysis import logs
 
@@ -144,6 +145,36 @@ def test_ranks_share_ties(frame):
     assert ranks["n"].tolist() == [3, 3]
 
 
+def test_methods_that_build_on_others_are_not_ranked(tmp_path):
+    runs = {("stn", 0): logs.rows([2.0]), ("grid", 0): logs.rows([1.0]), ("replay", 0): logs.rows([0.5])}
+    result = table(frame_of(tmp_path, runs))
+    assert dict(zip(result.ranks["label"], result.ranks["rank"], strict=True)) == {"stn": 2, "grid": 1}
+    assert row(result.frame, method="STN schedule replayed")["rank"] == "–"
+    assert "methods that build on another's results are not ranked" in " ".join(str(result).split())
+    alone = table(frame_of(tmp_path / "b", {("replay", 0): logs.rows([0.5]), ("final", 0): logs.rows([1.0])}))
+    assert dict(zip(alone.ranks["label"], alone.ranks["rank"], strict=True)) == {"replay": 1, "final": 2}
+
+
+def test_ranks_are_by_test_value_as_in_the_figure(tmp_path):
+    """The best by validation is not the best on the test set."""
+    runs = {("stn", seed): logs.rows([1.0], test_loss=5.0) for seed in range(2)}
+    runs |= {("grid", seed): logs.rows([2.0], test_loss=4.0) for seed in range(2)}
+    frame = frame_of(tmp_path, runs)
+    result = table(frame)
+    ranks = dict(zip(result.ranks["label"], result.ranks["rank"], strict=True))
+    assert ranks == {"stn": 2, "grid": 1}
+    assert "Rank: by test_loss" in str(result)
+    last = FIGURES["ranks"].select(Results.of(frame)).groupby("label")["y"].last()
+    assert last.to_dict() == ranks
+
+
+def test_ranks_are_by_validation_where_a_method_has_no_test_value(tmp_path):
+    bare = [{k: v for k, v in r.items() if not k.startswith("test_")} for r in logs.rows([2.0])]
+    result = table(frame_of(tmp_path, {("stn", 0): logs.rows([1.0]), ("grid", 0): bare}))
+    assert dict(zip(result.ranks["label"], result.ranks["rank"], strict=True)) == {"stn": 1, "grid": 2}
+    assert "Rank: by val_loss" in str(result)
+
+
 def test_ranks_over_time(frame):
     found = ranks_over_time(frame, points=4)
     assert found.columns.tolist() == ["label", "x", "rank", "low", "high", "n"]
@@ -201,6 +232,12 @@ def test_fewer_than_three_seeds_have_no_interval(tmp_path, n):
     assert "±" not in "".join(result.frame.to_numpy().ravel())
 
 
+@pytest.mark.parametrize("n", [2, 3])
+def test_iqm_and_median_are_not_shown_where_they_are_the_mean(tmp_path, n):
+    runs = {(label, k): logs.rows([x + k]) for label, x in {"stn": 1.0, "grid": 2.0}.items() for k in range(n)}
+    assert ("IQM" in str(table(frame_of(tmp_path, runs)))) == (n == 3)
+
+
 def test_unequal_seeds_are_compared_where_they_meet(tmp_path):
     runs = {("stn", seed): logs.rows([float(seed)]) for seed in range(4)}
     runs |= {("grid", seed): logs.rows([seed + 1.0]) for seed in (2, 3, 9)}
@@ -247,7 +284,7 @@ def test_no_reference_no_comparison(tmp_path):
     assert len(result.differences) == 0
     assert len(result.times) == 0
     text = " ".join(str(result).split())
-    assert "No STN to compare with: no differences and no times to target." in text
+    assert "No plain STN to compare with: no differences and no times to target." in text
     assert list(result.differences.columns[:3]) == ["label", "split", "metric"]
 
 
@@ -298,8 +335,8 @@ def test_markdown(frame):
 def test_latex(tmp_path):
     frame = frame_of(tmp_path, {("a_b & c%", seed): logs.rows([1.0 + seed]) for seed in (0, 1, 2)})
     text = table(frame).to_latex()
-    assert r"a\_b \& c\% & 3 & 1 & 10.0 & 2.0 $\pm$ 2.5 & 2.5 $\pm$ 2.5 & 1.00 \\" in text
-    for part in (r"\begin{tabular}{lrrrrrr}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
+    assert r"a\_b \& c\% & 3 & 1 & 10.0 & 2.0 $\pm$ 2.5 & 2.5 $\pm$ 2.5 \\" in text, "one method has no rank"
+    for part in (r"\begin{tabular}{lrrrrr}", r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}"):
         assert text.count(part) >= 1
 
 
@@ -339,7 +376,7 @@ def test_seeds_in_common_are_counted_in_words(tmp_path):
     runs = {(method, seed): logs.rows([1.0]) for method in ("stn", "grid") for seed in range(2)}
     assert "averaged over the 2 seeds all methods share." in str(table(frame_of(tmp_path / "a", runs)))
     del runs["grid", 1]
-    assert "averaged over the 1 seed all methods share." in str(table(frame_of(tmp_path / "b", runs)))
+    assert "averaged over the one seed all methods share." in str(table(frame_of(tmp_path / "b", runs)))
 
 
 def test_times_of_methods_that_build_on_others_are_explained(tmp_path):

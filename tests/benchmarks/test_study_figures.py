@@ -155,8 +155,8 @@ def test_steps_and_scales_have_a_line_per_setting(tmp_path):
     steps = drawn("steps", frame).axes[0]
     assert steps.get_title("left") == "1 validation step after"
     assert [(t.get_text(), y[-1]) for t, (_, y) in zip(steps.texts, lines_of(steps), strict=True)] == [
-        ("2 training steps: 2.2", 2.2),
-        ("10 training steps: 3", 3.0),
+        ("2 training steps: 2.200", 2.2),
+        ("10 training steps: 3.000", 3.0),
     ]
     fixed, tuned = drawn("scales", frame).axes
     assert (fixed.get_title("left"), lines_of(fixed)) == ("σ fixed", [([1, 2], [3.0, 2.0])])

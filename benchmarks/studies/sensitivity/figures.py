@@ -55,14 +55,14 @@ def _losses(results: Results, about: pd.DataFrame) -> pd.DataFrame:
     ends = frame.groupby(["panel", "title", "experiment"], sort=False)["y"].last()
     finals = ends.groupby(["panel", "title"], sort=False).mean()
     frame["title"] += [
-        f": {finals[panel, title]:.4g}" for panel, title in zip(frame["panel"], frame["title"], strict=True)
+        f": {finals[panel, title]:#.4g}" for panel, title in zip(frame["panel"], frame["title"], strict=True)
     ]
     last: Any = finals.items()
     frame.attrs = {
         "ylabel": f"best {metric_title(results)} so far",
         "note": f"{seeds_note(seeds)}; number: mean of what the seeds ended with",
         "alt": "Lines of the best loss so far, epoch by epoch; they end at: "
-        + ", ".join(f"{panel}, {title} {end:.4g}" for (panel, title), end in last)
+        + ", ".join(f"{panel}, {title} {end:#.4g}" for (panel, title), end in last)
         + ".",
     }
     return frame

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from stn_tune.analysis.comparison import finals, with_failures
+from stn_tune.analysis.comparison import finals, leading, with_failures
 from stn_tune.analysis.estimates import probability_of_improvement
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.style import line_styles, note, styled
 from stn_tune.analysis.results import Results
-from stn_tune.analysis.selection import metric_title, test_metric, title_of
+from stn_tune.analysis.selection import metric_title, title_of
 from stn_tune.analysis.stats import FEWEST
 from stn_tune.errors import MissingData
 from stn_tune.plotting import is_narrow, new_figure
@@ -28,7 +28,7 @@ def select(results: Results) -> pd.DataFrame:
     reference = results.reference()
     if reference not in results.labels or len(results.labels) < 2:
         raise MissingData("there are no two methods to compare")
-    column = test_metric(results) or results.metric
+    column = leading(results).column
     ends = finals(results)
     ends = ends.assign(**{column: with_failures(ends, column, results.mode)}).dropna(subset=[column])
     runs = {str(label): part[column].to_numpy() for label, part in ends.groupby("label")}

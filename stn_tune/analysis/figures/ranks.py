@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from stn_tune.analysis.comparison import ranks_over_time
+from stn_tune.analysis.comparison import leading, ranks_over_time
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.seeds import parts
 from stn_tune.analysis.figures.style import line_styles, note, styled
 from stn_tune.analysis.figures.time import XLABELS, competitors
 from stn_tune.analysis.results import Results
-from stn_tune.analysis.selection import metric_title, test_metric, title_of
+from stn_tune.analysis.selection import metric_title, title_of
 from stn_tune.errors import MissingData
 from stn_tune.plotting import LineEnd, label_ends, look, new_figure
 from stn_tune.record import Style
@@ -26,7 +26,7 @@ FEWEST_SEEDS = 2
 def select(results: Results) -> pd.DataFrame:
     """A row per label and point: the mean rank over the seeds that all labels share."""
     results = competitors(results)
-    shown = test_metric(results)
+    shown = leading(results).column
     ranks = ranks_over_time(results, show=shown)
     labels, seeds = results.labels, 0 if ranks.empty else int(ranks["n"].iloc[0])
     if len(labels) < 2 or seeds < FEWEST_SEEDS:

@@ -89,20 +89,21 @@ def note(figure: Picture, text: str) -> None:
     figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
 
 
-def zoom(ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None, ends: Any = ()) -> bool:
+def zoom(
+    ax: Any, x: Any, values: Any, start: float = 0.1, bands: Any = None, ends: Any = (), late: float = 0.5
+) -> bool:
     """Clips early values that would flatten everything after them; says whether it did.
 
     ``values`` has a row per ``x``; those in the first fraction ``start`` of the axis are early. ``ends`` are what lines
-    end with, which is never clipped, however early they end. ``bands`` are widest early: they count from the middle of
-    the axis on, up to half of the values' range on either side.
+    end with, which is never clipped, however early they end. ``bands`` are widest early: they count from the fraction
+    ``late`` of the axis on, up to half of the values' range on either side.
     """
     x, values = np.asarray(x, dtype=float), np.asarray(values, dtype=float)
     drawn, later = [values], [values[x >= start * np.max(x)], np.asarray(ends, dtype=float)]
     if bands is not None:
         drawn.append(np.asarray(bands, dtype=float))
         low, high = _range(later)
-        late = drawn[-1][x >= 0.5 * np.max(x)]
-        later.append(np.clip(late, low - 0.5 * (high - low), high + 0.5 * (high - low)))
+        later.append(np.clip(drawn[-1][x >= late * np.max(x)], low - 0.5 * (high - low), high + 0.5 * (high - low)))
     low, high = _range(later)
     first, last = _range(drawn)
     if not (high > low and last - first > 2 * (high - low)):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from stn_tune.analysis.comparison import leading
 from stn_tune.analysis.curves import Curves, curves
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.seeds import parts
 from stn_tune.analysis.figures.style import CLIPPED, line_styles, note, styled, zoom
 from stn_tune.analysis.results import Results
-from stn_tune.analysis.selection import literal, metric_title, test_metric, title_of
+from stn_tune.analysis.selection import literal, metric_title, title_of
 from stn_tune.analysis.stats import floats
 from stn_tune.errors import MissingData
 from stn_tune.plotting import GREY, LineEnd, asks_for_log, label_ends, look, panels
@@ -45,11 +46,12 @@ SETUP = "compute-seconds (all trials, set-up included)"
 def select(results: Results, x: str, test: bool = False) -> pd.DataFrame:
     """The curves of every method that starts from nothing; a row per panel, label and point.
 
-    With ``test``, and if there are test values, the first panel has those of the network with the best validation
-    value so far.
+    With ``test``, and if every method reports test values, the first panel has those of the network with the best
+    validation value so far.
     """
     results = competitors(results)
-    shown = [test_metric(results), None] if test and test_metric(results) else [None]
+    first = leading(results)
+    shown = [first.column, None] if test and first.split == "test" else [None]
     found = [curve_frame(curves(results, x=x, show=column)) for column in shown]
     texts = [dict(frame.attrs) for frame in found]
     for part, attrs in zip(found, texts, strict=True):
@@ -93,7 +95,8 @@ def curve_frame(found: Curves) -> pd.DataFrame:
     styles = line_styles(results, found.n)
     reference = results.reference()
     ends = floats(results.frame, found.x).groupby(results.frame["label"]).max()
-    data = pd.concat([_until(part, float(ends[label])) for label, part in parts(found.data, "label")])
+    points = found.data.dropna(subset=["center"])
+    data = pd.concat([_until(part, float(ends[label])) for label, part in parts(points, "label")])
     label = data["label"]
     frame = data.assign(
         title=label.map({name: title_of(results, name) for name in styles}),
@@ -131,14 +134,12 @@ def _alt(frame: pd.DataFrame, attrs: dict[Any, Any]) -> str:
 def draw(frame: pd.DataFrame) -> Picture:
     """A panel per column shown, a line per label."""
     titles = frame.attrs["ylabels"]
-    if len(titles) == 1:
-        figure, (ax,) = panels(1, width=7.2, height=3.7)
-        draw_curves(frame, ax)
-        return figure
-    figure, axes = panels(len(titles), width=5.4, height=3.3)
+    alone = len(titles) == 1
+    figure, axes = panels(len(titles), width=7.2 if alone else 5.4, height=3.7 if alone else 3.3)
     labelled, about = [], []
-    axes[0].set_title("test set, network with the best validation value so far")
-    axes[1].set_title("validation set")
+    if not alone:
+        axes[0].set_title("test set, best network by validation so far")
+        axes[1].set_title("validation set")
     for ax, ylabel in zip(axes, titles, strict=True):
         part = frame[frame["panel"] == ylabel]
         part.attrs = frame.attrs
@@ -147,20 +148,24 @@ def draw(frame: pd.DataFrame) -> Picture:
         ax.set_ylabel(ylabel)
         about += said
         labelled.append((ax, ends))
-    note(figure, "; ".join([*dict.fromkeys(about), *frame.attrs["notes"]]))
+    note(figure, "; ".join([*dict.fromkeys(about), *_remarks(frame)]))
     label_ends(*labelled)
     return figure
 
 
 def draw_curves(frame: pd.DataFrame, ax: Any) -> None:
-    """Draws on given axes, with the texts around them."""
+    """Draws on a user's axes, with what the lines and bands are above them."""
     about, ends = draw_lines(frame, ax)
     ax.set_xlabel(frame.attrs["xlabel"])
     ax.set_ylabel(frame.attrs["ylabel"])
-    notes = ["; ".join(about), *(literal(line, 110) for line in frame.attrs["notes"])]
+    notes = ["; ".join(about), *_remarks(frame)]
     width = int(14 * ax.figure.get_figwidth())
     ax.set_title("\n".join(textwrap.fill(line, width) for line in notes), fontsize=7.5, color=GREY, loc="left")
     label_ends((ax, ends))
+
+
+def _remarks(frame: pd.DataFrame) -> list[str]:
+    return [literal(line, 110) for line in frame.attrs["notes"]]
 
 
 def draw_lines(frame: pd.DataFrame, ax: Any) -> tuple[list[str], list[LineEnd]]:
@@ -192,8 +197,11 @@ def draw_lines(frame: pd.DataFrame, ax: Any) -> tuple[list[str], list[LineEnd]]:
     about = _about(frame, n, crowded)
     if asks_for_log(frame["center"]):
         ax.set_yscale("log")
-    elif zoom(ax, frame["x"], frame["center"], start=0.25, bands=intervals, ends=[end.y for end in ends.values()]):
-        about.append(CLIPPED)
+    else:
+        last_values = [end.y for end in ends.values()]
+        late = 0.0 if crowded else 0.5
+        if zoom(ax, frame["x"], frame["center"], start=0.25, bands=intervals, ends=last_values, late=late):
+            about.append(CLIPPED)
     return about, list(ends.values())
 
 

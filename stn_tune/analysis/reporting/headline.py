@@ -39,20 +39,16 @@ def headline(results: Results, table: Table) -> Headline | None:
         return None
     results = results.compared
     long = table.long[table.long["metric"] == table.long["metric"].iloc[0]]
-    split = "test" if (long["split"] == "test").any() else "val"
-    own = long[(long["split"] == split) & np.isfinite(long["mean"])].set_index("label")
+    leading = comparison.leading(results)
+    own = long[(long["split"] == leading.split) & np.isfinite(long["mean"])].set_index("label")
     own, left_out = _competitors(results, own)
     left_out += _diverged(results, long[long["split"] == "val"])
     if own.empty:
         return None
     own = own.sort_values("mean", ascending=results.mode == "min", kind="stable")
-    race = _Race(results, own, Measured(_column(results, split), split, str(long["metric"].iloc[0])))
+    race = _Race(results, own, leading)
     details = [*race.details(), *_first(results, table, race), *left_out]
     return Headline(race.claim(), details)
-
-
-def _column(results: Results, split: str) -> str:
-    return f"test_{results.metric.removeprefix('val_')}" if split == "test" else results.metric
 
 
 def _competitors(results: Results, own: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -80,6 +76,7 @@ def _better(results: Results, others: pd.DataFrame, own: pd.DataFrame) -> str:
     """The others whose mean is better than the best of ``own``, with their values."""
     sign = 1.0 if results.mode == "min" else -1.0
     better = others[sign * others["mean"] < (sign * own["mean"]).min()]
+    better = better.sort_values("mean", ascending=results.mode == "min", kind="stable")
     if better.empty:
         return ""
     values = with_intervals(better["mean"], better["low"], better["high"])
@@ -224,9 +221,8 @@ def _later(results: Results, name: str, times: pd.DataFrame) -> list[str]:
     words = []
     if len(later):
         own, theirs = (_range(later[column]) for column in ("reference_s", "own_s"))
-        words.append(
-            f"{_and(map(results.title, later['label']))} had theirs sooner: after {theirs}, {name} after {own}."
-        )
+        which = _and(map(results.title, later["label"]))
+        words.append(f"Had theirs sooner: {which}, after {theirs}; {name} after {own}.")
     if len(never):
         most = " on most seeds" if never["n"].max() > 1 else ""
         titles = _and(map(results.title, never["label"]))

@@ -12,6 +12,7 @@ import pandas as pd
 
 from stn_tune.analysis import render
 from stn_tune.analysis.across_tasks import summary_across
+from stn_tune.analysis.comparison import leading
 from stn_tune.analysis.curves import curves
 from stn_tune.analysis.figures.dark import dark_svg
 from stn_tune.analysis.figures.profiles import draw_profiles, select_profiles
@@ -20,7 +21,7 @@ from stn_tune.analysis.figures.time import curve_frame, draw_lines, searching
 from stn_tune.analysis.logs import Upgrade
 from stn_tune.analysis.reporting.headline import headline
 from stn_tune.analysis.results import PathLike, Results, Source, load, objective
-from stn_tune.analysis.selection import literal, test_metric
+from stn_tune.analysis.selection import literal
 from stn_tune.analysis.storage import check_folder
 from stn_tune.analysis.tables import Table, table, with_intervals
 from stn_tune.atomic import write_atomic
@@ -203,7 +204,8 @@ def _select(tasks: Mapping[str, Results]) -> pd.DataFrame:
     titles = list(tasks)
     for pair in (titles[k : k + 2] for k in range(0, len(titles), 2)):
         own = {title: searching(tasks[title]) for title in pair}
-        shown = [(title, test_metric(results)) for title, results in own.items() if test_metric(results)]
+        firsts = {title: leading(results) for title, results in own.items()}
+        shown = [(title, first.column) for title, first in firsts.items() if first.split == "test"]
         for title, column in [*shown, *((title, None) for title in pair)]:
             chosen.append((title, column, curve_frame(curves(own[title], show=column))))
     texts = [

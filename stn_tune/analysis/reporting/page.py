@@ -216,6 +216,7 @@ class Report:
             keep_trailing_newline=True,
             undefined=jinja2.StrictUndefined,
         )
+        environment.filters["together"] = _together
         folder = files("stn_tune.analysis.reporting")
         record = self.results.record
         sources = self.results.frame.attrs.get("sources", [])
@@ -232,9 +233,7 @@ class Report:
         return environment.from_string(folder.joinpath("report.html.j2").read_text("utf-8")).render(
             title=title,
             kicker=_kicker(title, record),
-            claim=found.claim.replace(" ± ", "\u00a0±\u00a0").replace("n = ", "n\u00a0=\u00a0")
-            if found
-            else _subject(lead, title),
+            claim=found.claim if found else _subject(lead, title),
             details=found.details if found else [],
             facts=run_facts(record) if record else {},
             counts=counts(self.results),
@@ -271,6 +270,11 @@ class Report:
         drawn = inlined(name, self.alts.get(name, caption), svg, self.figures[name], self.narrow.get(name))
         paths = [f"figures/{name}.{kind}" for kind in self.formats]
         return {"name": name, "caption": caption, "files": paths, "drawn": drawn}
+
+
+def _together(text: str) -> str:
+    """Without breaks between a sign and its numbers: "4.6 ± 0.1", "p ≤ 0.02"."""
+    return re.sub(r" ([±=≤≥]) ", "\u00a0\\1\u00a0", text)
 
 
 def _subject(lead: Mapping[str, Any] | None, title: str) -> str:

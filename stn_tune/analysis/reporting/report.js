@@ -2,6 +2,7 @@
 (() => {
   "use strict";
   const number = value => String(+value.toPrecision(4));
+  const decimals = text => (text.split(".")[1] || "").length;
   const inside = (box, x, y) => x >= box[0] && x <= box[2] && y >= box[1] && y <= box[3];
 
   // A path's corners, in the units of the drawing: M is a place, l are steps.
@@ -81,7 +82,9 @@
       rows.sort((a, b) => a[0] - b[0]);
       if (!rows.length) return [];
       const at = number(toData(x, panel.box[0], panel.box[2], panel.x));
-      return [`${panel.unit.split(" (")[0]} ${at}`, ...rows.map(([value, title]) => `${number(value)}  ${title}`)];
+      const places = Math.max(...rows.map(([value]) => decimals(number(value))));
+      const lines = rows.map(([value, title]) => `${value.toFixed(Math.min(places, 20))}  ${title}`);
+      return [`${panel.unit.split(" (")[0]} ${at}`, ...lines];
     };
 
     const nearest = (svg, facts, x, y) => {
@@ -105,7 +108,7 @@
       hot = null;
     };
     for (const { svg, facts } of drawings) {
-      svg.addEventListener("pointermove", event => {
+      const show = event => {
         cool();
         const [frame, view] = [svg.getBoundingClientRect(), svg.viewBox.baseVal];
         const x = (event.clientX - frame.left) * view.width / frame.width;
@@ -124,9 +127,13 @@
         const room = outer.width - tip.offsetWidth - 4;
         tip.style.left = `${Math.max(4, left > room ? left - tip.offsetWidth - 28 : left)}px`;
         tip.style.top = `${event.clientY - outer.top + 14}px`;
-      });
-      svg.addEventListener("pointerleave", cool);
+      };
+      svg.addEventListener("pointermove", show);
+      svg.addEventListener("pointerdown", show);
+      // A finger that is lifted leaves the values there, until the next one comes down elsewhere.
+      svg.addEventListener("pointerleave", event => event.pointerType === "touch" || cool());
     }
+    addEventListener("pointerdown", event => picture.contains(event.target) || cool());
   }
 
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => { one.open = true; }));
