@@ -232,6 +232,18 @@ def test_speed_traffic_counts_the_passes_over_the_weights():
     assert traffic(1.0, 0.0, clip=False, momentum=True) == {"weight": (9 + 12) / 8, "hyper": 11 / 8}
 
 
+def test_a_dry_run_lists_what_would_run_and_says_that_trials_share_cores(tmp_path, capsys):
+    workers = 2 * (os.cpu_count() or 1)
+    words = ["run", "digits", "--methods", "stn", "tpe", "--seeds", "4,", "--budget", "60s", "--dry-run"]
+    assert main([*words, "--workers", str(workers), "--cpus", "0.5", "--out", str(tmp_path / "out")]) == 0
+    title, *listed, warning, time = capsys.readouterr().out.splitlines()
+    assert title == f"digits, preset small, in {tmp_path / 'out'}: 2 of 2 to run"
+    assert [line.split() for line in listed] == [["stn-4", "new"], ["tpe-4", "new"]]
+    assert warning.startswith(f"warning: --workers {workers}: {workers} trials share {workers // 2} cores")
+    assert time.startswith("2 × 60 compute-seconds, 1 at a time on ")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -118,8 +118,8 @@ def test_the_progress_table_fits_into_80_columns():
 
 
 def test_every_problem_of_the_demo_has_valid_sizes():
-    for task, (_, changes) in DEMO_TASKS.items():
-        assert problem(task, "small", changes).settings
+    for name, task in DEMO_TASKS.items():
+        assert problem(name, "small", task.overrides).settings
 
 
 @pytest.mark.slow
