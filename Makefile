@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo quick quick-tests test slow setup lint docs clean
+.PHONY: demo quick quick-tests integration-tests test slow setup lint docs clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks demo
@@ -16,6 +16,10 @@ quick-tests: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray and not slow" tests/test_space.py tests/test_hyper.py \
 	  tests/test_tuner.py tests/test_imports.py tests/nn/test_responses.py tests/nn/test_attach.py tests/analysis/test_load.py \
 	  tests/analysis/test_record.py tests/analysis/test_tables.py tests/analysis/test_curves.py stn_tune
+
+# Lightning, Transformers and Accelerate, without Ray.
+integration-tests: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not ray and not slow" tests/integrations
 
 # Everything but the slow tests.
 test: $(STAMP) lint

@@ -27,6 +27,7 @@ html_theme = "furo"
 html_title = "stn_tune"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+pygments_dark_style = "monokai"
 html_math_renderer = "mathml"
 html_copy_source = html_show_sphinx = False
 

@@ -23,7 +23,7 @@ from stn_tune.nn.attach import self_tune
 from stn_tune.nn.response import SelfTuning
 from stn_tune.stream import Stream
 
-require("huggingface", transformers="5.0", accelerate="1.0")
+require("huggingface", transformers="5.3", accelerate="1.3")
 
 from accelerate.data_loader import SeedableRandomSampler  # noqa: E402
 from transformers import PreTrainedModel, Trainer, TrainerCallback  # noqa: E402

@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib import metadata
 
 import pytest
+import pytorch_lightning
 
+from stn_tune.integrations.lightning import PACKAGES
 from stn_tune.integrations.packages import found_in, require
 
 
@@ -45,10 +47,6 @@ def test_new_enough(installed, version):
 
 
 def test_lightning_under_one_of_its_names(installed):
-    import pytorch_lightning
-
-    from stn_tune.integrations.lightning import PACKAGES
-
     installed |= {"pytorch-lightning": "2.6.6", "lightning": "1.9"}
     assert found_in("lightning", "2.5", PACKAGES, "Callback") == (pytorch_lightning.Callback,)
     installed["pytorch-lightning"] = "1.9"
