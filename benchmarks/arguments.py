@@ -88,7 +88,7 @@ def seconds(text: str) -> float:
 
 def add_task_size(parser: argparse.ArgumentParser) -> None:
     """``--preset`` and ``--set``."""
-    parser.add_argument("--preset", default="small", help="smoke, small (default) or paper")
+    parser.add_argument("--preset", default="small", help="smoke, small (default), medium (ptb and cifar10) or paper")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=X", help="override a setting; repeatable")
 
 

@@ -15,8 +15,10 @@ from stn_tune.algorithms.options import DeltaOptions
 from stn_tune.algorithms.registry import options_of
 
 
-@pytest.mark.parametrize("preset", ["smoke", "small", "paper"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    ("task", "preset"),
+    [(t, p) for t in TASKS for p in ("smoke", "small", "medium", "paper") if p != "medium" or t in ("ptb", "cifar10")],
+)
 def test_every_preset_loads(task, preset):
     settings = load_settings(task, preset, TASKS[task].settings)
     space = HyperSpace(settings.domains())
@@ -112,7 +114,7 @@ def test_overrides():
         ("ptb", "small", "space=3", "space is 3; it must be a table"),
         ("cifar10", "small", "valid_fraction=2.0", "valid_fraction is 2.0; it must lie between 0 and 1"),
         ("cifar10", "small", "space.cutout_holes.init=1.7", "space.cutout_holes: .* must be whole numbers"),
-        ("ptb", "tiny", "lr=1", r"ptb: unknown preset 'tiny'; known: paper, small, smoke"),
+        ("ptb", "tiny", "lr=1", r"ptb: unknown preset 'tiny'; known: paper, small, medium, smoke"),
         ("cifar", "small", "lr=1", r"unknown task 'cifar'; known: cifar10, .*; did you mean 'cifar10'\?"),
         ("ptb", "small", "space.alpha.uper=3", r"unknown setting 'uper'; .* did you mean 'upper'\?"),
         ("cifar10", "small", "space.cutout_holes.upper=1", "space.cutout_holes: .*single value"),
