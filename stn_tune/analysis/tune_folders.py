@@ -71,7 +71,9 @@ def numbered_names(names: Iterable[str]) -> list[str]:
     for name in names:
         if found := re.fullmatch(r"(.*\D)(\d{1,4})", name):
             stems[found[1]].append(found[2])
-    stem, numbers = max(stems.items(), key=lambda pair: len(pair[1]), default=("", []))
+    if not stems:
+        return []
+    stem, numbers = max(stems.items(), key=lambda pair: len(pair[1]))
     alike = [other for other, own in stems.items() if sorted(own) == sorted(numbers)]
     if len(numbers) < 2 or len(alike) < 2:
         return []
