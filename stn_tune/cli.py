@@ -102,6 +102,8 @@ def run_report(
     options = {name: getattr(arguments, name) for name in ("metric", "mode", "reference", "seed")}
     given = [f"--{name}={value}" for name, value in options.items() if value is not None]
     given += [f"--figure={name}" for name in arguments.figure]
+    given += [f"--format={kind}" for kind in arguments.format or ()]
+    given += [f"--out={arguments.out}"] if arguments.out is not None else []
     frame = load(*places, upgrade=upgrade, **options)
     made = compose(
         frame,

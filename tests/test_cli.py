@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -76,7 +79,10 @@ def test_a_report_of_somebody_elses_experiments(foreign, tmp_path, capsys, monke
     assert "of the paper" not in page
     assert "set-up included" not in page
     assert "no record.json" not in page
-    assert "--seed=" in page, "the command that rebuilds the page"
+    (rebuild,) = re.findall(r"byte for byte:</p>\n<pre>stn-tune (.*)</pre>", page)
+    (out / "report.html").unlink()
+    assert main(shlex.split(unescape(rebuild))) == 0
+    assert (out / "report.html").read_text() == page
 
 
 def test_the_reference_and_another_metric(foreign, tmp_path, capsys):

@@ -19,7 +19,7 @@ from stn_tune.analysis.logs import Upgrade, find
 from stn_tune.analysis.stats import finite, floats
 from stn_tune.analysis.storage import Storage
 from stn_tune.analysis.trials import Trial
-from stn_tune.analysis.tune_folders import SeedRule
+from stn_tune.analysis.tune_folders import SeedRule, numbered_names
 from stn_tune.errors import AnalysisError, did_you_mean, unknown
 from stn_tune.record import MethodInfo, RunRecord
 
@@ -266,6 +266,7 @@ def load(
     record = _merged([record for part in found for record in part.records], problems)
     metric, mode = _recorded(experiments, record, metric, mode)
     foreign = _set_apart(experiments, method)
+    problems += numbered_names(foreign)
     _give_names(experiments, problems)
     _check_clocks(experiments)
     headers = [experiment.header for experiment in experiments if experiment.header is not None]

@@ -164,7 +164,7 @@ def _main(
     }
     main, bold = long["metric"].iloc[0], []
     for (split, name), part in long.groupby(["split", "metric"], sort=False):
-        title = _title(str(split), str(name), metric)
+        title = heading(str(split), str(name), metric)
         columns[title] = with_intervals(part["mean"], part["low"], part["high"])
         if name == main:
             bold += [(row, title) for row in _best(results, part, mode)]
@@ -213,7 +213,7 @@ def _unranked(section: Section) -> Section:
     return Section(section.title, [section.columns[k] for k in keep], rows, notes)
 
 
-def _title(split: str, name: str, metric: str) -> str:
+def heading(split: str, name: str, metric: str) -> str:
     """A metric as a heading: "val loss", and just "acc" for a metric that names no split."""
     return metric if split == "val" and name == metric else f"{split} {name}"
 
@@ -257,7 +257,7 @@ def _differences(
     metric = results.metric
     columns = {
         "method": [results.title(label) for label in differences["label"]],
-        "metric": [_title(*pair, metric) for pair in zip(differences["split"], differences["metric"], strict=True)],
+        "metric": [heading(*pair, metric) for pair in zip(differences["split"], differences["metric"], strict=True)],
         "n": [str(n) for n in differences["n"]],
         "difference": cells,
         "p": [render.probability(p) for p in differences["t_p"]],
@@ -291,7 +291,7 @@ def _robust(
 ) -> Section:
     """What does not hang on single seeds or on the end alone."""
     own = _ordered(long[(long["metric"] == leading.name) & (long["split"] == leading.split)], order)
-    title, name = _title(leading.split, leading.name, metric), results.title(reference)
+    title, name = heading(leading.split, leading.name, metric), results.title(reference)
     columns = {"method": [results.title(label) for label in order], "n": [str(n) for n in own["n"]]}
     notes = []
     if own["n"].max() >= FEWEST:  # of fewer they are the mean

@@ -65,6 +65,26 @@ class SeedRule:
         return rest or name, int(match.group(1))
 
 
+def numbered_names(names: Iterable[str]) -> list[str]:
+    """A line if experiments look like several methods on the same seeds, named ``random_s0``, ``asha_s0``, …"""
+    stems: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        if found := re.fullmatch(r"(.*\D)(\d{1,4})", name):
+            stems[found[1]].append(found[2])
+    if not stems:
+        return []
+    stem, numbers = max(stems.items(), key=lambda pair: len(pair[1]))
+    alike = [other for other, own in stems.items() if sorted(own) == sorted(numbers)]
+    if len(numbers) < 2 or len(alike) < 2:
+        return []
+    before = re.search(r"[_.-][A-Za-z]*$", stem)
+    pattern = (before[0].replace(".", r"\.") if before else "") + r"(\d+)$"
+    return [
+        f"{stem}{numbers[0]}, {stem}{numbers[1]} and so on count as methods of their own, with one run each: if the "
+        f"number in their names is the seed, give --seed '{pattern}' (in Python: seed=)"
+    ]
+
+
 def _named(trial: Trial, name: str) -> set[int]:
     """The whole numbers that a trial has under a name: in its config, else in what it reported."""
     value = flatten(trial.config).get(name)

@@ -343,6 +343,7 @@ def test_ranks_over_time(tmp_path):
     assert (stn[0], stn[-1]) == (2.0, 1.0)
     low, high = figure.axes[0].get_ylim()
     assert low > high, "the best on top"
+    assert figure.axes[0].get_xlabel() == drawn("time", frame_of(tmp_path, runs)).axes[0].get_xlabel(), "the same clock"
     with pytest.raises(MissingData, match="2 methods share 1 seeds"):
         drawn("ranks", frame_of(tmp_path / "one", {key: rows for key, rows in runs.items() if key[1] == 0}))
 
@@ -367,13 +368,20 @@ def test_the_landscape_has_trials_as_points_and_the_way_of_online_tuning(tmp_pat
     assert lines_of(ax)[0] == ([0.05, 0.2, 0.4], [0.05, 0.1, 0.3])
 
 
-@pytest.mark.parametrize("name", ["time", "configurations", "schedules", "importance", "landscape"])
+@pytest.mark.parametrize(
+    "name", ["time", "time-elapsed", "time-epochs", "configurations", "schedules", "importance", "landscape"]
+)
 def test_every_figure_has_a_text_and_fits_a_phone(tmp_path, name):
     pytest.importorskip("sklearn")
     selected = FIGURES[name].select(Results.of(frame_of(tmp_path, configuration_runs())))
     assert len(selected.attrs["alt"]) > 40
     with narrow_figures():
-        assert FIGURES[name].draw(selected).get_figwidth() <= 4.3
+        figure = FIGURES[name].draw(selected)
+    assert figure.get_figwidth() <= 4.3
+    for ax in figure.axes:
+        box = ax.xaxis.label.get_window_extent()
+        assert box.x0 >= 0, f"cut off: {ax.get_xlabel()}"
+        assert box.x1 <= figure.bbox.x1, f"cut off: {ax.get_xlabel()}"
 
 
 def test_text_can_be_read_on_light_and_on_dark_paper():

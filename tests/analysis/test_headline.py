@@ -27,7 +27,7 @@ def test_a_significant_lead_is_said_with_its_uncertainty(tmp_path):
     assert said.claim.startswith("STN reaches the lowest test loss on Penn Treebank: 1.510 ± 0.013 (n = 4)")
     assert said.claim.endswith("significantly ahead of every other method.")
     assert said.details[0].startswith("Next: grid search, 2.515 ±")
-    assert any("Holm-corrected" in line for line in said.details)
+    assert any("Holm-corrected for these 2 comparisons" in line for line in said.details), "not those of the table"
     assert (
         any("STN is first to the final validation loss of every other method" in line for line in said.details) is False
     )
@@ -47,7 +47,7 @@ def test_who_was_there_before_the_reference_is_named(tmp_path):
     logs.write_runs(tmp_path, runs)
     results = Results.of(load(tmp_path))
     details = headline(results, table(results)).details
-    first = "STN is first to the final validation loss of PBT: after 40.0 compute-seconds, the others after 50.0."
+    first = "STN is first to the final validation loss of PBT: after 40.0 compute-seconds, PBT after 50.0."
     assert details[details.index(first) + 1 :] == [
         "Had theirs sooner: grid search, after 20.0; STN after 30.0.",
         "STN ended on most seeds without reaching that of TPE.",
@@ -78,6 +78,16 @@ def test_a_tie_has_two_names(tmp_path):
     said = found(tmp_path, {"stn": [1.0, 1.2, 1.1], "grid": [1.0, 1.2, 1.1], "pbt": [2.0, 2.1, 2.2]})
     assert said.claim.startswith("STN and grid search tie for the lowest test loss on Penn Treebank: 1.60 ±")
     assert said.details[0].startswith("Next: PBT")
+
+
+def test_a_metric_has_one_name_in_all_tables(tmp_path):
+    for name in ("asha", "tpe"):
+        rows = [{"acc": 0.5, "test_acc": 0.4}, {"acc": 0.6, "test_acc": 0.5}]
+        logs.write_trial(tmp_path / name, "t", logs.tune_rows("t", rows))
+    results = Results.of(load(tmp_path, metric="acc", mode="max"))
+    first, differences, *_ = sections(results, table(results))
+    assert first.columns[:3] == ["method", "test acc", "acc"]
+    assert differences.columns == ["method", "n", "test acc", "acc"]
 
 
 def test_more_may_be_better(tmp_path):

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
@@ -22,7 +23,7 @@ from stn_tune.analysis import FIGURES, AnalysisError, Figure, MissingData, load,
 from stn_tune.analysis.reporting.page import compose
 from stn_tune.analysis.reporting.pictures import inline
 from stn_tune.plotting import contrast
-from stn_tune.record import HyperparameterInfo, Invocation, MethodInfo
+from stn_tune.record import HyperparameterInfo, Invocation, MethodInfo, Style
 from tests.analysis import logs
 
 mpl.use("Agg")
@@ -281,11 +282,14 @@ def test_tables_and_curves_are_written_as_files(results, page):
 PROBE = """<script>
 document.querySelectorAll("details").forEach(one => { one.open = true; });
 const boxes = [...document.querySelectorAll("figure svg")].map(svg => svg.getBoundingClientRect());
-const texts = [...document.querySelectorAll("figure svg text")].map(t => t.getBoundingClientRect());
+const texts = [...document.querySelectorAll("figure svg text")].map(text => {
+  const [own, frame] = [text, text.ownerSVGElement].map(one => one.getBoundingClientRect());
+  return own.width > 0 && (own.left < frame.left - 1 || own.right > Math.min(frame.right + 1, innerWidth));
+});
 parent.postMessage({
   width: innerWidth,
   shown: boxes.filter(b => b.width > 250 && b.height > 100).length,
-  cut: texts.filter(b => b.width > 0 && b.right > innerWidth).length,
+  cut: texts.filter(cut => cut).length,
   overflow: document.documentElement.scrollWidth - innerWidth,
   dark: matchMedia("(prefers-color-scheme: dark)").matches,
   paper: getComputedStyle(document.body).backgroundColor,
@@ -301,29 +305,81 @@ addEventListener("message", event => {
 </script>%s</body>"""
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on the PATH")
+needs_browser = pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on the PATH")
+
+
+@needs_browser
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_browser_shows_every_figure_at_every_width(page, tmp_path, dark):
     """Laid out by a real browser for a desk, a tablet and a phone: nothing is empty, cut off or wider than the page."""
     widths = (1280, 768, 390)
-    (tmp_path / "page.html").write_text(page.replace("</body>", PROBE))
-    frames = "".join(f'<iframe src="page.html" style="width: {width}px; height: 900px"></iframe>' for width in widths)
-    (tmp_path / "frames.html").write_text(FRAMES % frames)
-    quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-sync", *quiet, "--window-size=1400,900"]
-    options += ["--virtual-time-budget=20000", f"--user-data-dir={tmp_path / 'profile'}"]
-    options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--dump-dom"]
-    command_line = ["chromium", *options, (tmp_path / "frames.html").as_uri()]
-    run = subprocess.run(command_line, capture_output=True, text=True, timeout=300, check=True)
-    found = [json.loads(unescape(text)) for text in re.findall(r"<output>(.*?)</output>", run.stdout)]
+    found = in_browser(page.replace("</body>", PROBE), tmp_path, widths, dark)
     assert sorted(one["width"] for one in found) == sorted(widths)
     for one in found:
         assert one["shown"] == page.count("<figure ") == 6
         assert one["overflow"] <= 0
-        assert one["cut"] == 0, "labels at line ends are on the screen"
+        assert one["cut"] == 0, "all text of a figure is inside it"
         assert one["dark"] == dark
         assert one["paper"] == ("rgb(20, 23, 26)" if dark else "rgb(255, 255, 255)")
         assert one["switches"] >= 3
+
+
+POINTER = """<script>
+const svg = document.querySelector("#figure-time .wide svg");
+const { panels } = JSON.parse(svg.nextElementSibling.textContent);
+const at = seconds => {
+  const [panel, frame] = [panels[1], svg.getBoundingClientRect()];
+  const scale = frame.width / svg.viewBox.baseVal.width;
+  const share = (seconds - panel.x[0]) / (panel.x[1] - panel.x[0]);
+  const [x, y] = [panel.box[0] + share * (panel.box[2] - panel.box[0]), (panel.box[1] + panel.box[3]) / 2];
+  const place = { clientX: frame.left + x * scale, clientY: frame.top + y * scale };
+  svg.dispatchEvent(new PointerEvent("pointermove", place));
+  return [...svg.closest(".picture").querySelectorAll(".tip div")].map(line => line.textContent);
+};
+const buttons = [...document.querySelectorAll("#lead .switches button")];
+const parts = [...svg.querySelectorAll('[data-series="0"]')];
+const shown = () => parts.filter(part => part.style.display !== "none").length;
+const early = at(15), late = at(55), before = shown();
+buttons[0].click();
+const off = { without: at(15), hidden: shown(), pressed: buttons[0].getAttribute("aria-pressed") };
+buttons[0].click();
+parent.postMessage({
+  early, late, off, before, after: shown(),
+  names: buttons.map(button => button.textContent),
+  dashes: buttons.map(button => getComputedStyle(button.querySelector("line")).strokeDasharray),
+}, "*");
+</script></body>"""
+
+
+@needs_browser
+def test_a_pointer_reads_values_and_switches_methods(tmp_path):
+    runs = {("stn", s): logs.rows([4.0, 3.0]) for s in range(2)}
+    runs |= {("grid", s): logs.rows([5.0, 4.5, 4.0, 3.5, 3.4, 3.3, 3.2]) for s in range(2)}
+    styles = {"stn": Style("#8C6D1F", "dotted"), "grid": Style("#8C6D1F")}
+    methods = [replace(info, style=styles[info.name]) for info in logs.METHODS if info.name in styles]
+    logs.write_runs(tmp_path / "mine", runs, methods=tuple(methods))
+    page = report(tmp_path / "mine", figures=["time"], formats=["svg"]).read_text()
+    (found,) = in_browser(page.replace("</body>", POINTER), tmp_path, [1280])
+    assert found["early"] == ["compute-seconds 15", "4  STN", "5  grid search"]
+    assert found["late"] == ["compute-seconds 55", "3.0  STN (ended)", "3.4  grid search"]
+    assert found["off"] == {"without": ["compute-seconds 15", "5  grid search"], "hidden": 0, "pressed": "false"}
+    assert found["before"] == found["after"] > 0
+    assert found["names"] == ["STN", "grid search"]
+    assert found["dashes"][0] != found["dashes"][1] == "none", "two methods of one colour can be told apart"
+
+
+def in_browser(page: str, folder: Path, widths: Sequence[int], dark: bool = False) -> list[dict]:
+    """What a page posts to its parent at these widths."""
+    (folder / "page.html").write_text(page)
+    frames = "".join(f'<iframe src="page.html" style="width: {width}px; height: 900px"></iframe>' for width in widths)
+    (folder / "frames.html").write_text(FRAMES % frames)
+    quiet = ["--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-sync", *quiet, "--window-size=1400,900"]
+    options += ["--virtual-time-budget=20000", f"--user-data-dir={folder / 'profile'}"]
+    options += [f"--blink-settings=preferredColorScheme={0 if dark else 1}", "--dump-dom"]
+    command_line = ["chromium", *options, (folder / "frames.html").as_uri()]
+    run = subprocess.run(command_line, capture_output=True, text=True, timeout=300, check=True)
+    return [json.loads(unescape(text)) for text in re.findall(r"<output>(.*?)</output>", run.stdout)]
 
 
 def digests(folder: Path) -> dict[str, str]:

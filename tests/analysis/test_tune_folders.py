@@ -166,6 +166,23 @@ def test_seeds_from_a_reported_column(tmp_path):
     assert set(load(tmp_path, metric="acc", mode="max", seed="rng")["seed"]) == {7}
 
 
+def test_seeds_in_names_that_nobody_named_are_pointed_out(tmp_path):
+    for name in ("asha-run3", "asha-run5", "tpe-run3", "tpe-run5", "other7"):
+        logs.write_trial(tmp_path / name, "t", acc_rows("t"))
+    (line,) = load(tmp_path, metric="acc", mode="max").attrs["problems"]
+    assert line.startswith("asha-run3, asha-run5 and so on count as methods of their own, with one run each")
+    (rule,) = re.findall(r"--seed '(.*)'", line)
+    (tmp_path / "other7").rename(tmp_path / "other-run7")
+    found = load(tmp_path, metric="acc", mode="max", seed=rule)
+    assert (set(found["label"]), found.attrs["problems"]) == ({"asha", "tpe", "other"}, [])
+
+
+def test_numbers_of_single_methods_are_not_taken_for_seeds(tmp_path):
+    for name in ("resnet18", "resnet50", "vgg16", "train_2026-01-02_10-00-01", "train_2026-01-02_10-00-02"):
+        logs.write_trial(tmp_path / name, "t", acc_rows("t"))
+    assert load(tmp_path, metric="acc", mode="max").attrs["problems"] == []
+
+
 def test_a_users_experiment_keeps_its_name(tmp_path):
     """Beside a benchmark's run that has a method of that name."""
     logs.write_runs(tmp_path / "ours", {("stn", 0): logs.rows([1.0]), ("random", 0): logs.rows([2.0])})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +11,11 @@ import pandas as pd
 
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.configurations import complete
-from stn_tune.analysis.figures.style import note, styled
+from stn_tune.analysis.figures.style import note, styled, wrapped
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import blackbox_trials, hyperparameter_title, literal, title_of, varied
 from stn_tune.errors import MissingData
-from stn_tune.plotting import PALETTE, is_narrow, new_figure
+from stn_tune.plotting import PALETTE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -137,7 +136,7 @@ def draw(frame: pd.DataFrame) -> Picture:
     ax.axvline(0, color="black", lw=0.6)
     ax.set_yticks(range(len(frame)), frame["title"])
     text = f"how much worse {frame.attrs['metric']} is predicted without it (0: it does not matter)"
-    ax.set_xlabel(textwrap.fill(text, 40 if is_narrow() else 80))
+    ax.set_xlabel(wrapped(text))
     ax.grid(axis="y", visible=False)
     note(figure, frame.attrs["note"])
     return figure

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +10,12 @@ import pandas as pd
 from stn_tune.analysis.comparison import finals, leading, with_failures
 from stn_tune.analysis.estimates import probability_of_improvement
 from stn_tune.analysis.figures.base import Figure
-from stn_tune.analysis.figures.style import line_styles, note, styled
+from stn_tune.analysis.figures.style import line_styles, note, styled, wrapped
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import metric_title, title_of
 from stn_tune.analysis.stats import FEWEST
 from stn_tune.errors import MissingData
-from stn_tune.plotting import is_narrow, new_figure
+from stn_tune.plotting import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
@@ -70,7 +69,7 @@ def draw(frame: pd.DataFrame) -> Picture:
     ax.set_ylim(-0.6, len(frame) - 0.4)
     ax.set_xticks(np.linspace(0, 1, 5))
     ax.grid(axis="y", visible=False)
-    ax.set_xlabel(textwrap.fill(frame.attrs["xlabel"], 40 if is_narrow() else 80))
+    ax.set_xlabel(wrapped(frame.attrs["xlabel"]))
     note(figure, frame.attrs["note"])
     return figure
 

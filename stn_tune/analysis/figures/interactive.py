@@ -60,7 +60,7 @@ def _panel(figure: Picture, ax: Any) -> dict[str, Any]:
         "x": _axis(ax.get_xlim(), ax.get_xscale()),
         "y": _axis(ax.get_ylim(), ax.get_yscale()),
         "title": ax.get_ylabel().replace(r"\$", "$"),
-        "unit": ax.get_xlabel().replace(r"\$", "$"),
+        "unit": ax.get_xlabel().replace(r"\$", "$").replace("\n", " "),
     }
 
 

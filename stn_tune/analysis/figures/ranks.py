@@ -9,8 +9,8 @@ import pandas as pd
 from stn_tune.analysis.comparison import leading, ranks_over_time
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.seeds import parts
-from stn_tune.analysis.figures.style import line_styles, note, styled
-from stn_tune.analysis.figures.time import XLABELS, competitors
+from stn_tune.analysis.figures.style import line_styles, note, styled, wrapped
+from stn_tune.analysis.figures.time import competitors, x_label
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import metric_title, title_of
 from stn_tune.errors import MissingData
@@ -44,6 +44,7 @@ def select(results: Results) -> pd.DataFrame:
     frame.attrs = {
         "note": f"rank by {by} of the network with the best validation value so far, 1 is best; mean over "
         f"n = {seeds} seeds that all methods share; ties share a rank; a method that ended keeps its value",
+        "xlabel": x_label(results, "compute_s"),
         "methods": len(labels),
         "alt": "Lines of mean rank over compute-seconds; at the end: "
         + ", ".join(f"{title} {rank:.1f}" for title, rank in last.items())
@@ -69,7 +70,7 @@ def draw(frame: pd.DataFrame) -> Picture:
     ax.set_ylim(frame.attrs["methods"] + 0.2, 0.8)
     locator: Any = ax.yaxis.get_major_locator()
     locator.set_params(integer=True)
-    ax.set_xlabel(XLABELS["compute_s"])
+    ax.set_xlabel(wrapped(frame.attrs["xlabel"]))
     ax.set_ylabel("mean rank")
     note(figure, frame.attrs["note"])
     label_ends((ax, ends))

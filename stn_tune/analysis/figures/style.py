@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from stn_tune.analysis.results import Results
-from stn_tune.plotting import GREY, RC, STYLES
+from stn_tune.plotting import GREY, RC, STYLES, is_narrow
 from stn_tune.record import Style
 
 if TYPE_CHECKING:
@@ -85,8 +85,13 @@ def colour_bar(figure: Picture, mappable: Any, ax: Any, label: str = "", **optio
 def note(figure: Picture, text: str) -> None:
     """A line below the figure: what the lines and bands are, and how many seeds they stand on."""
     together = text.replace(" %", "\u00a0%").replace("n = ", "n\u00a0=\u00a0")
-    wrapped = textwrap.fill(together, width=int(figure.get_figwidth() * 18)).replace("\u00a0", " ")
-    figure.supxlabel(wrapped, x=0.01, ha="left", fontsize=7.5, color=GREY)
+    lines = textwrap.fill(together, width=int(figure.get_figwidth() * 18)).replace("\u00a0", " ")
+    figure.supxlabel(lines, x=0.01, ha="left", fontsize=7.5, color=GREY)
+
+
+def wrapped(text: str) -> str:
+    """The label of an axis, in lines that fit the figure."""
+    return textwrap.fill(text, 40 if is_narrow() else 80)
 
 
 def zoom(

@@ -13,7 +13,7 @@ from stn_tune.analysis.comparison import leading
 from stn_tune.analysis.curves import Curves, curves
 from stn_tune.analysis.figures.base import Figure
 from stn_tune.analysis.figures.seeds import parts
-from stn_tune.analysis.figures.style import CLIPPED, line_styles, note, styled, zoom
+from stn_tune.analysis.figures.style import CLIPPED, line_styles, note, styled, wrapped, zoom
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import literal, metric_title, title_of
 from stn_tune.analysis.stats import floats
@@ -108,12 +108,17 @@ def curve_frame(found: Curves) -> pd.DataFrame:
     ).reset_index(drop=True)
     title = metric_title(results, found.metric)
     frame.attrs = {
-        "xlabel": SETUP if found.x == "compute_s" and results.counts_setup else XLABELS[found.x],
+        "xlabel": x_label(results, found.x),
         "ylabel": f"best {title}" if found.metric == results.metric else title,
         "interval": found.interval,
         "notes": list(found.notes),
     }
     return frame
+
+
+def x_label(results: Results, x: str) -> str:
+    """What an axis of time counts."""
+    return SETUP if x == "compute_s" and results.counts_setup else XLABELS[x]
 
 
 def _until(part: pd.DataFrame, end: float) -> pd.DataFrame:
@@ -144,7 +149,7 @@ def draw(frame: pd.DataFrame) -> Picture:
         part = frame[frame["panel"] == ylabel]
         part.attrs = frame.attrs
         said, ends = draw_lines(part, ax)
-        ax.set_xlabel(frame.attrs["xlabel"])
+        ax.set_xlabel(wrapped(frame.attrs["xlabel"]))
         ax.set_ylabel(ylabel)
         about += said
         labelled.append((ax, ends))

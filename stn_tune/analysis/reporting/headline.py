@@ -173,7 +173,9 @@ class _Race:
         level = [label for label in self.level if label not in self.tied]
         if level:
             words.append(f"Not significantly behind: {self.titles(level)}{self._worst(level, least=True)}.")
-        return [*words, "Paired t-tests over seeds, Holm-corrected, 5 % level; ±: half of the 95 % t-interval."]
+        tests = int(self.p.notna().sum())
+        corrected = "" if tests == 1 else f", Holm-corrected for these {tests} comparisons"
+        return [*words, f"Paired t-tests over seeds{corrected}, 5 % level; ±: half of the 95 % t-interval."]
 
     def _without_test(self) -> list[str]:
         """Who has no paired test with the best, and why."""
@@ -210,7 +212,8 @@ def _first(results: Results, table: Table, race: _Race) -> list[str]:
         return [f"{name} is not first to the final {main} of any other method."]
     which = _and(map(results.title, first["label"])) if len(later) else "every other method"
     own, theirs = (_range(first[column]) for column in ("reference_s", "own_s"))
-    words = f"{name} is first to the final {main} of {which}: after {own} compute-seconds, the others after {theirs}."
+    rest = "the others" if len(first) > 1 else results.title(str(first["label"].iloc[0]))
+    words = f"{name} is first to the final {main} of {which}: after {own} compute-seconds, {rest} after {theirs}."
     return [words, *_later(results, name, later)]
 
 

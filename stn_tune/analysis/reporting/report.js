@@ -41,6 +41,19 @@
     return made;
   };
 
+  // A piece of a series' line, with its dashes: two series may have one colour.
+  const swatch = (svg, key, colour) => {
+    const [made, line] = ["svg", "line"].map(tag => document.createElementNS(svg.namespaceURI, tag));
+    for (const [name, value] of Object.entries({ x1: 0, y1: 2, x2: 18, y2: 2 })) line.setAttribute(name, value);
+    made.setAttribute("viewBox", "0 0 18 4");
+    made.setAttribute("aria-hidden", "true");
+    const drawn = svg.querySelector(`[data-series="${key}"][data-lines="main"] path`);
+    line.style.strokeDasharray = drawn ? getComputedStyle(drawn).strokeDasharray : "none";
+    line.style.stroke = `var(--c${colour.slice(1)}, ${colour})`;
+    made.append(line);
+    return made;
+  };
+
   for (const picture of document.querySelectorAll(".picture")) {
     const drawings = [...picture.querySelectorAll("script")].map(script => {
       return { svg: script.previousElementSibling, facts: JSON.parse(script.textContent) };
@@ -58,9 +71,8 @@
       const button = element("button");
       button.type = "button";
       button.setAttribute("aria-pressed", "true");
-      const swatch = element("i");
-      if (colour) swatch.style.background = `var(--c${colour.slice(1)}, ${colour})`;
-      button.append(swatch, title);
+      if (colour) button.append(swatch(drawings[0].svg, key, colour));
+      button.append(title);
       button.onclick = () => {
         const off = !hidden.delete(key) && hidden.add(key) && true;
         button.setAttribute("aria-pressed", String(!off));
@@ -76,8 +88,11 @@
       const rows = [];
       for (const group of svg.querySelectorAll(`[id$="-axes_${panel.axes}"] [data-lines="main"]`)) {
         const key = group.dataset.series;
-        const y = hidden.has(key) ? null : heightAt(corners(group.querySelector("path")), x);
-        if (y !== null) rows.push([toData(y, panel.box[3], panel.box[1], panel.y), facts.series[key].title]);
+        const points = corners(group.querySelector("path"));
+        const [endX, endY] = points[points.length - 1];
+        const y = hidden.has(key) ? null : x > endX ? endY : heightAt(points, x);
+        const title = facts.series[key].title + (x > endX ? " (ended)" : "");
+        if (y !== null) rows.push([toData(y, panel.box[3], panel.box[1], panel.y), title]);
       }
       rows.sort((a, b) => a[0] - b[0]);
       if (!rows.length) return [];

@@ -9,7 +9,7 @@ from stn_tune.analysis import comparison, render
 from stn_tune.analysis.render import Section
 from stn_tune.analysis.results import Results
 from stn_tune.analysis.stats import FEWEST, floats
-from stn_tune.analysis.tables import Table, with_intervals
+from stn_tune.analysis.tables import Table, heading, with_intervals
 
 SIGNIFICANT = 0.05
 
@@ -88,7 +88,7 @@ def _differences(results: Results, table: Table, repeated: set[str]) -> list[Sec
         part = found[(found["split"] == split) & (found["metric"] == metric)].set_index("label").reindex(labels)
         cells = with_intervals(part["difference"], part["low"], part["high"])
         texts = zip(cells, part["holm_p"].map(render.probability), strict=True)
-        title = f"{split} {metric}"
+        title = heading(split, metric, results.metric)
         columns[title] = [
             cell if p == render.NONE else f"{cell} (p {p if p[0] == '<' else f'= {p}'})" for cell, p in texts
         ]
@@ -98,7 +98,7 @@ def _differences(results: Results, table: Table, repeated: set[str]) -> list[Sec
     note = f"Method minus {name}, paired by seed; {sign}: {name} is better in the metric that selects. "
     if found["holm_p"].notna().any():
         note += (
-            "±: half of the 95 % t-interval. p: paired t-test, Holm-corrected for the number of methods. Bold: "
+            "±: half of the 95 % t-interval. p: paired t-test, Holm-corrected for the methods in this table. Bold: "
             "significant at 5 %. Uncorrected p-values, Wilcoxon's test and all metrics: differences.csv."
         )
     else:
