@@ -17,6 +17,7 @@ STRANGE: list[Any] = [
     float("nan"),
     float("inf"),
     10**30,
+    10**400,
     "",
     "a",
     "\n\x1b[31m",

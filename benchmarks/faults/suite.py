@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.errors import SettingsError
 from benchmarks.faults.bench import Bench, Outcome, left_behind
 from benchmarks.faults.kinds import KINDS, Kind
 from benchmarks.faults.nodes import Cluster, node
@@ -26,6 +27,8 @@ from benchmarks.faults.warm import warm_python
 from benchmarks.runner.machine import machine, versions
 from benchmarks.runner.session import Session
 from stn_tune.atomic import write_atomic
+from stn_tune.checkpoint import one_line
+from stn_tune.plain_json import parse_json
 
 FIRST_SEED = 1000
 """Trainings of the suite use seeds that no comparison does."""
@@ -69,8 +72,14 @@ class Suite:
 
     def results(self) -> list[CaseResult]:
         """Of all cases that were run with this seed."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        found = [CaseResult(**json.loads(line)) for line in lines]
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        found = []
+        for line in lines:
+            with suppress(ValueError):  # cut short: the suite was killed
+                try:
+                    found.append(CaseResult(**parse_json(line)))
+                except TypeError as error:
+                    raise SettingsError(f"{self.path}: a line is not a case: {one_line(str(error))}") from None
         return [result for result in found if result.seed == self.seed]
 
     def run(self, kinds: Sequence[str], cases: int) -> bool:
