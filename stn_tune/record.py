@@ -210,7 +210,7 @@ class LogHeader(_Part):
         if not isinstance(data, Mapping) or data.get("format") != LOG_FORMAT:
             raise RecordError(f'{where} is not the header of a log ("format": "{LOG_FORMAT}")')
         if data.get("version") != VERSION:
-            raise RecordError(f"{where}: version is {data.get('version')!r}; this release reads {VERSION}")
+            raise RecordError(f"{where}: version is {_shown(data.get('version'))}; this release reads {VERSION}")
         own = {f.name for f in dataclasses.fields(cls)}
         marks = ("format", "version")
         experiment = {key: value for key, value in data.items() if key not in own and key not in marks}

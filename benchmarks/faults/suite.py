@@ -11,7 +11,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.durations import count
 from benchmarks.errors import SettingsError
 from benchmarks.faults.bench import Bench, Outcome, left_behind
 from benchmarks.faults.kinds import KINDS, Kind
@@ -75,11 +76,12 @@ class Suite:
         lines = self.path.read_bytes().splitlines() if self.path.exists() else []
         found = []
         for line in lines:
-            with suppress(ValueError):  # cut short: the suite was killed
-                try:
-                    found.append(CaseResult(**parse_json(line)))
-                except TypeError as error:
-                    raise SettingsError(f"{self.path}: a line is not a case: {one_line(str(error))}") from None
+            try:
+                found.append(CaseResult(**parse_json(line)))
+            except ValueError:  # cut short: the suite was killed
+                continue
+            except TypeError as error:
+                raise SettingsError(f"{self.path}: a line is not a case: {one_line(str(error))}") from None
         return [result for result in found if result.seed == self.seed]
 
     def run(self, kinds: Sequence[str], cases: int) -> bool:
@@ -135,7 +137,7 @@ class Suite:
             file.write(json.dumps(asdict(result)) + "\n")
         state = "survived" if result.survived else "LOST"
         self.console.print(
-            f"{kind} {case}: {state}, {result.lost} iterations again, {seconds:.0f} s {result.reason}",
+            f"{kind} {case}: {state}, {count(result.lost, 'iteration')} again, {seconds:.0f} s {result.reason}",
             highlight=False,
             markup=False,
             soft_wrap=True,

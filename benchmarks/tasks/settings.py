@@ -153,6 +153,7 @@ def read_settings(task: str, preset: str, overrides: Sequence[str] = ()) -> dict
     known = sorted({*setting_names(task), *(f.name for f in fields(Settings))})
     for text in overrides:
         key, value = read_assignment(text, "--set")
+        text = text if len(text) <= 200 else f"{text[:200]}…"
         *tables, last = key.split(".")
         where = data
         for table in tables:

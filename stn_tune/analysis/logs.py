@@ -59,12 +59,13 @@ def find(
             result.problems.append(f"{basename(path)}: not read, {error}")
     for folder, config in old.items():
         assert upgrade is not None
+        where = storage.shown(f"{folder}/config.json")
         try:
-            record = upgrade(config, [log.header for log in opened[folder].values()])
-        except RecordError:
-            raise
+            found = upgrade(config, [log.header for log in opened[folder].values()])
+            record = RunRecord.from_json(found.to_json(), where)  # which checks every type
+        except RecordError as error:
+            raise AnalysisError(str(error)) from None
         except (LookupError, TypeError, AttributeError, ValueError) as error:
-            where = storage.shown(f"{folder}/config.json")
             raise AnalysisError(f"{where} is not that of a run of version 1: {error!r:.200}") from None
         result.records.append(record)
         for name, info in zip(config["experiments"], record.experiments, strict=True):
