@@ -1,6 +1,11 @@
-"""Durations as people write them."""
+"""Durations and counts as people write them."""
 
 from __future__ import annotations
+
+
+def count(number: int, what: str) -> str:
+    """``1, "trial"`` -> ``1 trial``; of any other number there are ``trials``."""
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:

@@ -66,8 +66,12 @@ def read(path: Path, device: torch.device | str = "cpu") -> Any:
         raise CheckpointError(f"{path} is damaged ({_reason(error)}); restore from an earlier checkpoint") from error
 
 
+def one_line(text: str) -> str:
+    """What a damaged file has put into an error, in one line that a terminal can show."""
+    return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())[:300]
+
+
 def _reason(error: Exception) -> str:
     """The first sentence of what torch says, which can be a page, in colours."""
     lines = str(error).splitlines() or [type(error).__name__]
-    sentence = lines[0].partition(". ")[0]
-    return "".join(letter for letter in sentence if letter.isprintable())[:300]
+    return one_line(lines[0].partition(". ")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TypeGuard
 
 Number = int | float
@@ -11,3 +12,8 @@ Number = int | float
 def is_number(x: object) -> TypeGuard[Number]:
     """Whether x is an int or a float, and no bool."""
     return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def is_finite(x: object) -> TypeGuard[Number]:
+    """Whether x is a number that a float can hold, and neither NaN nor infinite."""
+    return is_number(x) and abs(x) <= sys.float_info.max

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import Any
 
 from stn_tune.errors import ScheduleError
 from stn_tune.nested import flatten
-from stn_tune.numbers import is_number
+from stn_tune.numbers import is_finite
+from stn_tune.plain_json import parse_json
 
 GLOBAL = "pbt_global.txt"
 """One line per copy: the copying and the copied trial's tag and iteration, the copied config, the perturbed one."""
@@ -42,18 +41,21 @@ def best_lineage(folder: Path, metric: str, mode: str) -> Lineage:
     results = [_json_lines(path) for path in sorted(folder.glob("*/result.json"))]
     trials = [rows for lines in results if (rows := [row for row in lines if isinstance(row, dict)])]
     sign = 1.0 if mode == "min" else -1.0
-    ends = {k: sign * end for k, rows in enumerate(trials) if math.isfinite(end := _number(rows[-1].get(metric)))}
+    ends = {k: sign * end for k, rows in enumerate(trials) if is_finite(end := rows[-1].get(metric))}
     if not ends:
         raise ScheduleError(f"{folder}: no trial ended with a finite {metric} in its result.json; give another metric")
     winner = trials[min(ends, key=lambda k: ends[k])][-1]
     policy = folder / f"pbt_policy_{winner.get('trial_id')}.txt"
-    copies = _chain(_copies(policy)) if policy.exists() else []
+    copies = _chain(_copies(policy)) if policy in policies else []
     logged = [copy for path in (*policies, *folder.glob(GLOBAL)) for copy in _copies(path)]
-    configs = [copies[0][4] if copies else winner.get("config", {}), *(copy[5] for copy in copies)]
-    ends_at = [*((copy[3], copy[4]) for copy in copies), (winner.get("training_iteration"), winner.get("config"))]
+    config = winner.get("config", {})
+    if not isinstance(config, dict):
+        raise ScheduleError(f"{folder}: the config of trial {winner.get('trial_id')!r} is not an object")
+    configs = [copies[0][4] if copies else config, *(copy[5] for copy in copies)]
+    ends_at = [*((copy[3], copy[4]) for copy in copies), (winner.get("training_iteration"), config)]
     steps = [_step([row for rows in trials for row in rows], *end) for end in ends_at]
     if None in steps:
-        steps = [iteration for iteration, _ in ends_at]
+        steps = [int(iteration) if is_finite(iteration) else 0 for iteration, _ in ends_at]
     *starts, total = [0, *(int(step or 0) for step in steps)]
     entries: dict[int, Mapping[str, Any]] = {}
     for start, config in zip(starts, configs, strict=True):
@@ -66,7 +68,7 @@ def _step(rows: Sequence[Mapping[str, Any]], iteration: int, config: Mapping[str
 
     The logs name a copied trial by a tag that its results do not have: its config tells it.
     """
-    found = [row for row in rows if row.get("training_iteration") == iteration and is_number(row.get("step"))]
+    found = [row for row in rows if row.get("training_iteration") == iteration and is_finite(row.get("step"))]
     return next((int(row["step"]) for row in [*(r for r in found if r.get("config") == config), *found]), None)
 
 
@@ -84,30 +86,27 @@ def _changed(copies: Sequence[Any]) -> list[str]:
     names: dict[str, None] = {}
     for *_, old, new in copies:
         before = flatten(old)
-        names |= dict.fromkeys(name for name, v in flatten(new).items() if is_number(v) and v != before.get(name))
+        names |= dict.fromkeys(name for name, v in flatten(new).items() if is_finite(v) and v != before.get(name))
     return list(names)
 
 
 def _copies(path: Path) -> list[Any]:
     copies = _json_lines(path)
     for copy in copies:
-        if not (isinstance(copy, list) and len(copy) == 6 and isinstance(copy[4], dict) and isinstance(copy[5], dict)):
+        whole = isinstance(copy, list) and len(copy) == 6 and all(isinstance(config, dict) for config in copy[4:])
+        if not whole or not is_finite(copy[3]):
             raise ScheduleError(f"{path} is not a policy log of PopulationBasedTraining")
     return copies
 
 
-def _number(value: Any) -> float:
-    return float(value) if is_number(value) else math.nan
-
-
 def _json_lines(path: Path) -> list[Any]:
     """What each line holds; an incomplete last line is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_bytes().splitlines()
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(json.loads(line))
-        except json.JSONDecodeError:
+            found.append(parse_json(line))
+        except ValueError:
             if number < len(lines):
                 raise ScheduleError(f"{path}: line {number} is not JSON") from None
     return found

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeVar
 
 from stn_tune.atomic import write_atomic
 from stn_tune.errors import RecordError, unknown
+from stn_tune.numbers import is_finite
+from stn_tune.plain_json import parse_json
 
 VERSION = 2
 FILE_NAME = "record.json"
@@ -208,7 +210,7 @@ class LogHeader(_Part):
         if not isinstance(data, Mapping) or data.get("format") != LOG_FORMAT:
             raise RecordError(f'{where} is not the header of a log ("format": "{LOG_FORMAT}")')
         if data.get("version") != VERSION:
-            raise RecordError(f"{where}: version is {data.get('version')!r}; this release reads {VERSION}")
+            raise RecordError(f"{where}: version is {_shown(data.get('version'))}; this release reads {VERSION}")
         own = {f.name for f in dataclasses.fields(cls)}
         marks = ("format", "version")
         experiment = {key: value for key, value in data.items() if key not in own and key not in marks}
@@ -314,13 +316,13 @@ class RunRecord(_Part):
     def parse(cls, data: bytes, where: str) -> RunRecord:
         """The record in a file's contents; ``where`` names the file, for errors."""
         try:
-            found = json.loads(data)
+            found = parse_json(data)
         except ValueError as error:
             raise RecordError(f"{where} is not JSON: {error}") from None
         if not isinstance(found, Mapping):
             raise RecordError(f"{where} is {_shown(found)}; it must be a JSON object")
         if found.get("version") != VERSION:
-            raise RecordError(f"{where}: version is {found.get('version')!r}; this release reads {VERSION}")
+            raise RecordError(f"{where}: version is {_shown(found.get('version'))}; this release reads {VERSION}")
         return cls.from_json(found, where)
 
 
@@ -398,8 +400,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
 
 
 def _is(hint: Any, value: Any) -> bool:
-    if hint in (int, float):
-        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    if hint is int:  # as large as NumPy's
+        return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    if hint is float:
+        return is_finite(value) or isinstance(value, float)
     return isinstance(value, hint)
 
 

@@ -17,6 +17,7 @@ from stn_tune.atomic import write_atomic
 from stn_tune.checkpoint import STATE_FILE, check_version, read
 from stn_tune.errors import ScheduleError, SpaceError, unknown_hyperparameter
 from stn_tune.pbt_log import best_lineage
+from stn_tune.plain_json import parse_json
 from stn_tune.schedule_file import ScheduleFile
 from stn_tune.space import HyperSpace
 
@@ -212,8 +213,8 @@ class Schedule:
     def load(cls, path: str | os.PathLike[str]) -> Schedule:
         """What :meth:`save` wrote; raises :class:`ScheduleError` for any other file."""
         try:
-            data = json.loads(Path(path).read_bytes())
-        except (ValueError, RecursionError):
+            data = parse_json(Path(path).read_bytes())
+        except ValueError:
             raise ScheduleError(f"{path} is not a schedule: it is not JSON") from None
         try:
             return cls.from_json(data)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import math
 import os
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stn_tune.errors import ScheduleError, unknown_hyperparameter
-from stn_tune.numbers import is_number
+from stn_tune.numbers import is_finite
+from stn_tune.plain_json import parse_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +44,9 @@ class ScheduleFile:
         if not isinstance(data, Mapping) or data.get("format") != FORMAT:
             raise ScheduleError(f'not a schedule: its "format" is not "{FORMAT}"')
         if data.get("version") != VERSION:
-            raise ScheduleError(f"schedule of version {data.get('version')}; this release reads {VERSION}")
+            raise ScheduleError(
+                f"schedule of version {reprlib.repr(data.get('version'))}; this release reads {VERSION}"
+            )
         _check_shape(data)
         steps, total = data["steps"], data.get("total_steps")
         total = total if total is not None else steps[-1] if steps else 0
@@ -63,20 +64,20 @@ class ScheduleFile:
     def read(cls, path: str | os.PathLike[str]) -> ScheduleFile:
         """The schedule in a file; ScheduleError, with the file's name, if there is none."""
         try:
-            return cls.parse(json.loads(Path(path).read_text(encoding="utf-8")))
+            return cls.parse(parse_json(Path(path).read_bytes()))
         except OSError as error:
             raise ScheduleError(f"{path}: {error.strerror or error}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ScheduleError(f"{path}: not a schedule, which is JSON: {error}") from None
         except ScheduleError as error:
             raise ScheduleError(f"{path}: {error}") from None
+        except ValueError as error:
+            raise ScheduleError(f"{path}: not a schedule, which is JSON: {error}") from None
 
     def check(self) -> None:
         """Raises ScheduleError if steps do not increase, or columns are not as long as they are."""
         steps = self.steps
         if not steps:
             raise ScheduleError("the schedule is empty: it needs at least one step")
-        numbers = all(is_number(step) for step in [*steps, self.total_steps])
+        numbers = all(is_finite(step) for step in [*steps, self.total_steps])
         if not numbers or any(b <= a for a, b in pairwise(steps)) or steps[0] < 0:
             raise ScheduleError("the steps of a schedule must be non-negative and increase")
         if self.total_steps < steps[-1]:
@@ -86,8 +87,8 @@ class ScheduleFile:
                 count = len(column) if isinstance(column, list) else "no list of"
                 raise ScheduleError(f"{name}: {count} values for {len(steps)} steps")
             for value in column:
-                if not is_number(value):
-                    raise ScheduleError(f"{name}: {value!r} is not a number")
+                if not is_finite(value):
+                    raise ScheduleError(f"{name}: {reprlib.repr(value)} is not a finite number")
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -188,12 +189,12 @@ def _check_shape(data: Mapping[str, Any]) -> None:
         f"{key} of {name}": c for key, found in columns.items() for name, c in found.items()
     }
     for key, column in lists.items():
-        if not isinstance(column, list) or not all(is_number(x) and math.isfinite(x) for x in column):
+        if not isinstance(column, list) or not all(map(is_finite, column)):
             raise ScheduleError(f"{key} is {reprlib.repr(column)}; it must be a list of finite numbers")
     if any(step != int(step) for step in data["steps"]):
         raise ScheduleError("steps must be whole numbers")
     total, algorithm = data.get("total_steps"), data.get("algorithm")
-    if total is not None and (not is_number(total) or not math.isfinite(total)):
+    if total is not None and not is_finite(total):
         raise ScheduleError(f"total_steps is {reprlib.repr(total)}; it must be a number of steps")
     if algorithm is not None and not isinstance(algorithm, str):
         raise ScheduleError(f"algorithm is {reprlib.repr(algorithm)}; it must be a name")

@@ -17,6 +17,7 @@ STRANGE: list[Any] = [
     float("nan"),
     float("inf"),
     10**30,
+    10**400,
     "",
     "a",
     "\n\x1b[31m",
@@ -77,7 +78,9 @@ def _places(data: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def mutated_json(data: Any, seed: int) -> bytes:
-    """The file of plain data: every other one damaged as bytes, every other one as values."""
+    """The file of plain data: every other one damaged as bytes, every other one as values; some nest without end."""
+    if seed % 25 == 24:
+        return b"[" * 100_000
     if seed % 2:
         return mutated_bytes(json.dumps(data).encode(), seed // 2)
     return json.dumps(mutated_value(data, seed)).encode()

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [
-    {"errors", "nested", "numbers", "atomic", "record", "schedule_file", "plotting"},
+    {"errors", "nested", "numbers", "atomic", "plain_json", "record", "schedule_file", "plotting"},
     {"transform", "domains", "space"},
     {"rng", "hyper", "checkpoint", "guard"},
     {"nn", "augment"},

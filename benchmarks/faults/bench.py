@@ -130,7 +130,7 @@ class Bench:
         if wrong:
             return Outcome(False, lost, f"the loss of iteration {wrong[0]} differs")
         if len(missing) > spare_rows or len(head["trials"]) != 1:
-            return Outcome(False, lost, f"{len(missing)} iterations missing, {len(head['trials'])} trials")
+            return Outcome(False, lost, f"iterations missing: {len(missing)}, trials: {len(head['trials'])}")
         if not packed[-1]["done"]:
             return Outcome(False, lost, "the training did not end")
         return Outcome(True, lost)

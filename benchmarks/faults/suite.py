@@ -19,6 +19,8 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.durations import count
+from benchmarks.errors import SettingsError
 from benchmarks.faults.bench import Bench, Outcome, left_behind
 from benchmarks.faults.kinds import KINDS, Kind
 from benchmarks.faults.nodes import Cluster, node
@@ -26,6 +28,8 @@ from benchmarks.faults.warm import warm_python
 from benchmarks.runner.machine import machine, versions
 from benchmarks.runner.session import Session
 from stn_tune.atomic import write_atomic
+from stn_tune.checkpoint import one_line
+from stn_tune.plain_json import parse_json
 
 FIRST_SEED = 1000
 """Trainings of the suite use seeds that no comparison does."""
@@ -69,8 +73,15 @@ class Suite:
 
     def results(self) -> list[CaseResult]:
         """Of all cases that were run with this seed."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        found = [CaseResult(**json.loads(line)) for line in lines]
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        found = []
+        for line in lines:
+            try:
+                found.append(CaseResult(**parse_json(line)))
+            except ValueError:  # cut short: the suite was killed
+                continue
+            except TypeError as error:
+                raise SettingsError(f"{self.path}: a line is not a case: {one_line(str(error))}") from None
         return [result for result in found if result.seed == self.seed]
 
     def run(self, kinds: Sequence[str], cases: int) -> bool:
@@ -126,7 +137,7 @@ class Suite:
             file.write(json.dumps(asdict(result)) + "\n")
         state = "survived" if result.survived else "LOST"
         self.console.print(
-            f"{kind} {case}: {state}, {result.lost} iterations again, {seconds:.0f} s {result.reason}",
+            f"{kind} {case}: {state}, {count(result.lost, 'iteration')} again, {seconds:.0f} s {result.reason}",
             highlight=False,
             markup=False,
             soft_wrap=True,

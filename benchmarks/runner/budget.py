@@ -11,9 +11,13 @@ from weakref import WeakValueDictionary
 import ray
 from ray.tune import Callback, Stopper
 
+from stn_tune.numbers import is_finite
+
 FAILED_TRIALS = 3
 """An experiment stops after this many failed trials: something must be wrong with it."""
 TELL_EVERY_S = 0.5
+CLOCKS = ("trial_compute_s", "start_s", "setup_s", "elapsed_s")
+"""What the budget counts, in every row."""
 
 _here: WeakValueDictionary[str, Budget] = WeakValueDictionary()
 
@@ -133,9 +137,12 @@ class Budget(Stopper, Callback):  # type: ignore[misc]  # ray has no types
         Else the clocks of the experiment would go back, and the rows of before would come after those that follow.
         """
         for row in rows:
+            if not isinstance(row.get("trial_id"), str) or not all(is_finite(row.get(name)) for name in CLOCKS):
+                continue  # a damaged line
             self._advance(self._used, {row["trial_id"]: row["trial_compute_s"]})
             self._advance(self._startup, {row["trial_id"]: row["start_s"] + row["setup_s"]})
-            self._best = min(self._best, row["best_val_loss"])
+            if is_finite(row.get("best_val_loss")):
+                self._best = min(self._best, row["best_val_loss"])
             self._began = min(self._began, time.monotonic() - row["elapsed_s"])
         self.rows = max(self.rows, len(rows))
 

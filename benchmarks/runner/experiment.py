@@ -13,6 +13,7 @@ from ray import tune
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig, TuneConfig
 
 from baselines import EarlierResult, Method, Plan, Setting
+from benchmarks.durations import count
 from benchmarks.runner.budget import FAILED_TRIALS, Budget
 from benchmarks.runner.checkpoint_fallback import with_checkpoint_fallback
 from benchmarks.runner.log import pack_log
@@ -124,7 +125,9 @@ def _finish(job: Job, p: Problem, plan: Plan, tuner: tune.Tuner, results: tune.R
     budget, trials = stopper_of(tuner), trials_of(results)
     if budget.failures >= FAILED_TRIALS or not budget.rows:
         errors = [str(trial.get_error()) for trial in trials if trial.get_error() is not None]
-        what = f"{len(errors)} trials failed: {_last_line(errors[0])}" if errors else "no trial reported a result"
+        what = (
+            f"{count(len(errors), 'trial')} failed: {_last_line(errors[0])}" if errors else "no trial reported a result"
+        )
         raise ExperimentError(f"{e.name}: {what}")
     if not budget.stop_all() and not all(trial.is_finished() for trial in trials):
         raise ExperimentError(f"{e.name}: interrupted")

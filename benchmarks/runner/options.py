@@ -74,7 +74,7 @@ class Options:
         cores = os.cpu_count() or 1
         if self.address is None and self.workers * self.cpus > cores:
             raise SettingsError(
-                f"--workers {self.workers} with {self.cpus:g} CPUs each need {self.workers * self.cpus:g} cores; "
+                f"--workers {self.workers} with --cpus {self.cpus:g} each need {self.workers * self.cpus:g} cores; "
                 f"this machine has {cores}"
             )
 

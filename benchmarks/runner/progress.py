@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.durations import duration
+from benchmarks.durations import count, duration
 from stn_tune.record import ExperimentInfo
 
 PLAIN_EVERY_S = 30.0
@@ -125,7 +125,7 @@ class ProgressTable:
             parts = [
                 f"{row.experiment.label} seed {row.experiment.seed}: {row.state}",
                 f"{row.spent:.0f} of {row.budget_s:.0f} s" if row.spent else "",
-                f"{row.trials} trial{'s' * (row.trials != 1)} done" if row.spent else "",
+                f"{count(row.trials, 'trial')} done" if row.spent else "",
                 f"best {row.best:.4f}" if math.isfinite(row.best) else "",
                 f"{duration(left)} left" if left is not None else "",
                 row.note,

@@ -7,14 +7,13 @@ Checkpoints need nothing of the kind: they are written atomically.
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
-from collections.abc import Mapping
 from pathlib import Path
 
 from pyarrow.fs import FileSelector, FileType, LocalFileSystem
 
+from stn_tune.plain_json import parse_json
 from stn_tune.raytune.internals import PREVIOUS, STATE_FILES, filesystem_and_path, state_files
 
 TUNER_FILE = "tuner.pkl"
@@ -60,14 +59,14 @@ def tuner_is_readable(place: str) -> bool:
 
 
 def _progress(state: bytes) -> float:
-    """Compute-seconds used by the experiment when a state was saved.
+    """Compute-seconds used by the experiment when a state was saved; raises where it is none of Tune's.
 
     Tune takes the state with the latest time in its name, which is not the newest one after a clock was set back.
     """
     used = [0.0]
-    for _, metadata in json.loads(state).get("trial_data", ()):
-        last = json.loads(metadata).get("last_result") or {}
-        used.append(last.get("compute_s") or 0.0)
+    for _, metadata in parse_json(state).get("trial_data", ()):
+        last = parse_json(metadata).get("last_result") or {}
+        used.append(float(last.get("compute_s") or 0.0))
     return max(used)
 
 
@@ -90,9 +89,10 @@ def _readable(path: Path) -> bool:
     data = path.read_bytes()
     if path.name.startswith(STATE_FILES[0]):  # the others are pickles, whatever their names end in
         try:
-            return isinstance(json.loads(data), Mapping)
-        except ValueError:
+            _progress(data)
+        except (ValueError, TypeError, AttributeError):
             return False
+        return True
     return _unpickles(data)
 
 
@@ -108,7 +108,7 @@ def _unpickles(data: bytes) -> bool:
 def _has_trials(state: bytes) -> bool:
     """Tune cannot continue an experiment before its saved state has a first trial."""
     try:
-        return bool(json.loads(state)["trial_data"])
+        return bool(parse_json(state)["trial_data"])
     except (ValueError, KeyError, TypeError):
         return False
 

@@ -14,6 +14,7 @@ import ray
 from rich.console import Console
 
 from baselines import METHODS, EarlierResult
+from benchmarks.durations import count
 from benchmarks.errors import SettingsError
 from benchmarks.runner.caveats import print_caveats
 from benchmarks.runner.experiment import BudgetError, ExperimentError, Job, run_experiment
@@ -47,7 +48,8 @@ def _run_locked(options: Options, experiments: Sequence[ExperimentInfo], console
     record = make_record(options, p, experiments, before)
     waiting = [e for e in experiments if not store.finished(e.name)]
     if not waiting:
-        console.print(f"all {len(experiments)} experiments of {options.out} are finished", highlight=False)
+        done = "everything" if len(experiments) > 1 else experiments[0].name
+        console.print(f"{done} in {options.out} is finished", highlight=False, soft_wrap=True)
         return True
     if options.resume and before is None:
         console.print(f"nothing in {options.out} yet: starting a new run", highlight=False, soft_wrap=True)
@@ -115,8 +117,9 @@ class _Queue:
         remote = ray.remote(num_cpus=0, max_retries=-1, max_calls=1, scheduling_strategy="SPREAD")
         driver = remote(run_experiment)
         title = (
-            f"{self.options.task}, preset {self.options.preset}: {len(self.experiments)} experiments of "
-            f"{self.options.budget_s:.0f} compute-seconds, {self.parallel} at a time"
+            f"{self.options.task}, preset {self.options.preset}: {count(len(self.experiments), 'experiment')} of "
+            f"{self.options.budget_s:.0f} compute-seconds"
+            + (f", {self.parallel} at a time" if len(self.experiments) > 1 else "")
         )
         try:
             with ProgressTable(title, self._rows, self.console) as progress:

@@ -49,8 +49,9 @@ class Session:
         if self.parallel < 1:
             self.__exit__()
             raise SettingsError(
-                f"--workers {self.options.workers} with {self.options.cpus:g} CPUs and {self.options.gpus:g} GPUs each "
-                f"do not fit: Ray has {total.get('CPU', 0):g} CPUs and {total.get('GPU', 0):g} GPUs"
+                f"--workers {self.options.workers}: trials of --cpus {self.options.cpus:g} and --gpus "
+                f"{self.options.gpus:g} do not fit: Ray has CPUs: {total.get('CPU', 0):g}, "
+                f"GPUs: {total.get('GPU', 0):g}"
             )
         return self
 

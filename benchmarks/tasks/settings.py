@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -14,6 +15,7 @@ from baselines.plan import SearchSettings
 from benchmarks.errors import SettingsError
 from benchmarks.presets import read_preset, setting_names
 from stn_tune.errors import SpaceError, unknown
+from stn_tune.numbers import is_finite
 
 KINDS = ("uniform", "loguniform", "randint")
 S = TypeVar("S")
@@ -151,6 +153,7 @@ def read_settings(task: str, preset: str, overrides: Sequence[str] = ()) -> dict
     known = sorted({*setting_names(task), *(f.name for f in fields(Settings))})
     for text in overrides:
         key, value = read_assignment(text, "--set")
+        text = text if len(text) <= 200 else f"{text[:200]}…"
         *tables, last = key.split(".")
         where = data
         for table in tables:
@@ -182,7 +185,7 @@ def read_assignment(text: str, option: str) -> tuple[str, Any]:
         raise SettingsError(f"{option} {text}: write KEY=VALUE, for example {option} lr=10")
     try:
         return key.strip(), tomllib.loads(f"value = {raw}")["value"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # no TOML, or a number of thousands of digits
         return key.strip(), None if raw.strip() == "none" else raw.strip()
 
 
@@ -212,23 +215,23 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         return value
     if is_dataclass(kind):
         if not isinstance(value, Mapping):
-            raise SettingsError(f"{where} is {value!r}; it must be a table")
+            raise SettingsError(f"{where} is {reprlib.repr(value)}; it must be a table")
         return _build(kind, value, where)  # type: ignore[arg-type]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is not None and issubclass(origin if isinstance(origin, type) else object, Mapping):
         if not isinstance(value, Mapping):
-            raise SettingsError(f"{where} is {value!r}; it must be a table")
+            raise SettingsError(f"{where} is {reprlib.repr(value)}; it must be a table")
         return {name: _value(arguments[1], item, f"{where}.{name}") for name, item in value.items()}
     if isinstance(origin, type) and issubclass(origin, Sequence):
         if not isinstance(value, list):
-            raise SettingsError(f"{where} is {value!r}; it must be a list")
+            raise SettingsError(f"{where} is {reprlib.repr(value)}; it must be a list")
         return tuple(_value(arguments[0], item, where) for item in value)
     if type(None) in arguments:
         return _value(arguments[0], value, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if is_finite(value) else math.inf
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise SettingsError(f"{where} is {value!r}; it must be {_NAMED[kind]}")
+        raise SettingsError(f"{where} is {reprlib.repr(value)}; it must be {_NAMED[kind]}")
     if kind in (int, float) and not 0 <= value < math.inf:
         raise SettingsError(f"{where} is {value!r}; it must be finite and not negative")
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from stn_tune.analysis.storage import Storage
 from stn_tune.analysis.trials import Lines, Row, Trial, gunzip
 from stn_tune.analysis.tune_folders import SeedRule, read_tune_folders
 from stn_tune.errors import AnalysisError, RecordError
+from stn_tune.plain_json import parse_json
 from stn_tune.record import FILE_NAME, LOG_FORMAT, LOG_SUFFIX, ExperimentInfo, LogHeader, RunRecord, TrialInfo
 
 Upgrade = Callable[[Mapping[str, Any], Sequence[Mapping[str, Any]]], RunRecord]
@@ -59,7 +59,14 @@ def find(
             result.problems.append(f"{basename(path)}: not read, {error}")
     for folder, config in old.items():
         assert upgrade is not None
-        record = upgrade(config, [log.header for log in opened[folder].values()])
+        where = storage.shown(f"{folder}/config.json")
+        try:
+            found = upgrade(config, [log.header for log in opened[folder].values()])
+            record = RunRecord.from_json(found.to_json(), where)  # which checks every type
+        except RecordError as error:
+            raise AnalysisError(str(error)) from None
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
+            raise AnalysisError(f"{where} is not that of a run of version 1: {error!r:.200}") from None
         result.records.append(record)
         for name, info in zip(config["experiments"], record.experiments, strict=True):
             runners[folder, info.name] = f"{folder}/runs/{name}{LOG_SUFFIX}"
@@ -116,7 +123,7 @@ def _within(path: str, folders: Collection[str]) -> bool:
 
 def _json(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return parse_json(data)
     except ValueError:
         return None
 

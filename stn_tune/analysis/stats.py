@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from stn_tune.errors import AnalysisError
+from stn_tune.numbers import is_finite
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +30,10 @@ def floats(frame: pd.DataFrame, name: str) -> pd.Series:
     """A column as floats: NaN where it holds no number, or is not there."""
     if name not in frame:
         return pd.Series(np.nan, index=frame.index)
-    return pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
+    try:
+        return pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
+    except OverflowError:  # whole numbers beyond what a float holds
+        return frame[name].map(lambda value: float(value) if is_finite(value) else np.nan)
 
 
 def finite(frame: pd.DataFrame, name: str) -> pd.Series:

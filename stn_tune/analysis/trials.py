@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stn_tune.nested import flatten
+from stn_tune.plain_json import parse_json
 from stn_tune.record import REPEAT, RESERVED
 
 Row = dict[str, Any]
@@ -61,7 +62,7 @@ def _objects(data: bytes) -> list[Any]:
     """What each line holds, None where it cannot be read. Parses all lines at once, which is faster, if possible."""
     lines = [line for line in data.split(b"\n") if line and not line.isspace()]
     try:
-        rows: list[Any] = json.loads(b"[" + b",".join(lines) + b"]")
+        rows: list[Any] = parse_json(b"[" + b",".join(lines) + b"]")
     except ValueError:
         rows = []
     return rows if len(rows) == len(lines) else [_object(line) for line in lines]
@@ -69,7 +70,7 @@ def _objects(data: bytes) -> list[Any]:
 
 def _object(line: bytes) -> Any:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:
         return None
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 from collections import defaultdict
@@ -22,6 +21,7 @@ from stn_tune.analysis.trials import Lines, Row, Trial
 from stn_tune.analysis.tuner_state import recorded_objective
 from stn_tune.errors import AnalysisError
 from stn_tune.nested import flatten
+from stn_tune.plain_json import parse_json
 from stn_tune.record import ExperimentInfo
 
 ROWS = ("result.json", "progress.csv")
@@ -240,6 +240,6 @@ def _statuses(state: Mapping[str, Any]) -> dict[str, str]:
 
 def _json(data: bytes | None) -> Any:
     try:
-        return None if data is None else json.loads(data)
+        return None if data is None else parse_json(data)
     except ValueError:
         return None

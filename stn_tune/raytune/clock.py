@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stn_tune.atomic import write_atomic
+from stn_tune.numbers import is_finite
+from stn_tune.plain_json import parse_json
 
 PARTS = ("start_s", "setup_s", "train_s", "eval_s")
 COUNTED = ("trial_compute_s", "wall_s", *PARTS)
@@ -47,8 +49,10 @@ class Clock:
         self._compute_zero = self.mark() - begun
         self._wall_zero = time.perf_counter() - begun
         if file is not None and file.exists():
-            with suppress(ValueError):
-                self.carry_on(json.loads(file.read_text()))
+            with suppress(ValueError, OSError):  # damaged, or gone by now
+                state = parse_json(file.read_bytes())
+                if isinstance(state, dict) and all(is_finite(state.get(name)) for name in COUNTED):
+                    self.carry_on(state)
 
     def mark(self) -> float:
         """A moment in compute-seconds, for :meth:`count`."""

@@ -18,8 +18,8 @@ from ray.tune.search.sample import Domain
 from ray.tune.search.variant_generator import generate_variants, parse_spec_vars
 
 from stn_tune.algorithms.registry import AlgorithmKeywords, options_of
-from stn_tune.checkpoint import plain
-from stn_tune.errors import SpaceError, unknown_hyperparameter
+from stn_tune.checkpoint import one_line, plain
+from stn_tune.errors import CheckpointError, SpaceError, unknown_hyperparameter
 from stn_tune.hyper import Hyper
 from stn_tune.nested import Path, flatten, leaves, name_of, put, remove
 from stn_tune.raytune.internals import (
@@ -246,8 +246,12 @@ class STNSearch(Searcher):  # type: ignore[misc]  # ray has no types
 
     def restore(self, checkpoint_path: str) -> None:
         with open(checkpoint_path, "rb") as file:
-            state = cloudpickle.load(file)
-        outer = state.pop("outer")
+            try:
+                state = cloudpickle.load(file)
+                outer = state.pop("outer")
+            except Exception as error:  # of damaged bytes pickle may say anything
+                reason = one_line(repr(error))
+                raise CheckpointError(f"{checkpoint_path}: not a saved state of STNSearch: {reason}") from None
         if (outer is None) != (self.outer is None):
             raise ValueError(
                 f"the saved search had {'no' if outer is None else 'an'} outer searcher; make this one the same way"

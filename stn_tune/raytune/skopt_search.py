@@ -19,6 +19,8 @@ try:
 except ImportError:
     raise ImportError("SkOptSearch needs scikit-optimize: pip install 'stn-tune[skopt]'") from None
 
+from stn_tune.checkpoint import one_line
+from stn_tune.errors import CheckpointError
 from stn_tune.nested import name_of, value_at
 from stn_tune.raytune.acquisition import best_improvement
 from stn_tune.raytune.skopt_axis import SUPPORTED, Axis, tune_space
@@ -205,9 +207,15 @@ class SkOptSearch(Searcher):  # type: ignore[misc]  # ray has no types
     def restore(self, checkpoint_path: str) -> None:
         """Continues from a saved state, also from that of an older version."""
         state = read_state(checkpoint_path, VERSION)
-        self._random.bit_generator.state = state.pop("_random")
-        self._axes = [Axis(**axis) for axis in state.pop("_axes")]
+        try:
+            axes = [Axis(**axis) for axis in state.pop("_axes")]
+            self._random.bit_generator.state = state.pop("_random")
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{checkpoint_path}: a damaged state of SkOptSearch: {one_line(repr(error))}"
+            ) from None
         self.__dict__.update(state)
+        self._axes = axes
 
     def _design(self, taken: Sequence[Point]) -> list[Point]:
         """The initial design, with random points for those that rounding made equal."""

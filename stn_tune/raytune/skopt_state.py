@@ -6,6 +6,7 @@ import pickle
 from dataclasses import asdict
 from typing import Any
 
+from stn_tune.checkpoint import one_line
 from stn_tune.errors import CheckpointError
 from stn_tune.raytune.skopt_axis import Axis
 
@@ -22,15 +23,17 @@ def read_state(path: str, version: int) -> dict[str, Any]:
     with open(path, "rb") as file:
         try:
             saved = _Unpickler(file).load()
-        except (pickle.UnpicklingError, EOFError) as error:
-            raise CheckpointError(f"{path}: not a saved state of SkOptSearch: {error}") from None
+        except Exception as error:  # of damaged bytes pickle may say anything
+            raise CheckpointError(f"{path}: not a saved state of SkOptSearch: {one_line(str(error))}") from None
     if not isinstance(saved, dict) or not {"version", "_axes"} & set(saved):
         raise CheckpointError(f"{path}: not a saved state of SkOptSearch")
+    if not isinstance(saved.get("version", 0), int) or not isinstance(saved.get("state", {}), dict):
+        raise CheckpointError(f"{path}: a damaged state of SkOptSearch")
     if saved.get("version", 0) > version:
         raise CheckpointError(
             f"{path}: saved by a newer stn_tune (state version {saved['version']}, here is {version}); upgrade it"
         )
-    return dict(saved["state"]) if "version" in saved else _from_version_0(saved)
+    return dict(saved.get("state", {})) if "version" in saved else _from_version_0(saved)
 
 
 def _from_version_0(saved: dict[str, Any]) -> dict[str, Any]:

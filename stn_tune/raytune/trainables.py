@@ -21,7 +21,7 @@ from stn_tune.algorithms import registry
 from stn_tune.algorithms.fixed import FixedTrainer
 from stn_tune.algorithms.registry import AlgorithmKeywords
 from stn_tune.algorithms.tuner import SelfTuner
-from stn_tune.checkpoint import load_state, save_state
+from stn_tune.checkpoint import load_state, one_line, save_state
 from stn_tune.errors import CheckpointError, NonFiniteError, ScheduleError, SpaceError
 from stn_tune.hyper import Fixed
 from stn_tune.nn.attach import connect
@@ -262,8 +262,8 @@ class TaskTrainable(tune.Trainable):  # type: ignore[misc]  # ray has no types
             self._restore(state)
         except (CheckpointError, SpaceError, ScheduleError):
             raise
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError) as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as error:
+            reason = one_line(f"{type(error).__name__}: {error}")
             raise CheckpointError(f"{checkpoint} is damaged, or of another task ({reason})") from error
         self._clock.count("setup_s", start)
 

@@ -240,8 +240,31 @@ def test_a_dry_run_lists_what_would_run_and_says_that_trials_share_cores(tmp_pat
     assert title == f"digits, preset small, in {tmp_path / 'out'}: 2 of 2 to run"
     assert [line.split() for line in listed] == [["stn-4", "new"], ["tpe-4", "new"]]
     assert warning.startswith(f"warning: --workers {workers}: {workers} trials share {workers // 2} cores")
-    assert time.startswith("2 × 60 compute-seconds, 1 at a time on ")
+    assert time.startswith("2 experiments of 60 compute-seconds, 1 at a time on ")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_counts_cores_that_experiments_share_and_lists_long_names_in_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    out = ["--out", str(tmp_path / "out")]
+    assert main(["run", "digits", "--seeds", "1", "--budget", "100s", "--cpus", "0.5", "--dry-run", *out]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "4 experiments of 100 compute-seconds, 4 at a time on 2 cores: at most about 3m30s on a free machine"
+    )
+    assert main(["run", "digits", "--methods", "stn", "--seeds", "1", "--budget", "100s", "--dry-run", *out]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "1 experiment of 100 compute-seconds, on 2 cores: at most about 1m50s on a free machine"
+    )
+    assert main(["theory", "--dry-run", *out]) == 0
+    states = {line.rindex("new") for line in capsys.readouterr().out.splitlines()[1:-1]}
+    assert len(states) == 1, "in a column"
+
+
+def test_a_dry_run_refuses_what_a_run_would_not_be_able_to_write(capsys):
+    assert main(["run", "digits", "--dry-run", "--out", "/dev/null/below"]) == 2
+    assert capsys.readouterr().err == (
+        "benchmarks: --out /dev/null/below cannot be written: /dev/null is no folder that you may write to\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,19 +18,30 @@ import pytest
 import tomllib
 import torch
 from ray import tune
+from rich.console import Console
 
 import stn_tune as stn
 from benchmarks import presets
+from benchmarks.__main__ import main
 from benchmarks.data.cifar10 import read_batch
 from benchmarks.data.download import unpack
 from benchmarks.errors import DataError, SettingsError
+from benchmarks.faults.suite import Suite
+from benchmarks.microbenchmarks.hypergradient.checkpoints import read_folder
+from benchmarks.microbenchmarks.searchers.measure import load_searches
+from benchmarks.runner.budget import Budget
 from benchmarks.runner.log import pack_log
+from benchmarks.runner.repair import repair
+from benchmarks.runner.row_log import stored_rows
 from benchmarks.tasks import TASKS, problem
 from benchmarks.tasks.settings import load_settings
+from benchmarks.version1 import upgrade
 from stn_tune.analysis import load
 from stn_tune.checkpoint import STATE_FILE, load_state
 from stn_tune.errors import AnalysisError, CheckpointError, RecordError, ScheduleError, SpaceError
+from stn_tune.raytune.clock import Clock
 from stn_tune.record import FILE_NAME, ExperimentInfo, Invocation, MethodInfo, RunRecord
+from stn_tune.schedule_file import ScheduleFile
 from tests.hostile import mutated_bytes, mutated_json, mutated_value
 
 CASES = 50
@@ -141,6 +152,129 @@ def log(method: str) -> bytes:
     return gzip.decompress(head) + "".join(json.dumps(one) + "\n" for one in rows).encode()
 
 
+def test_schedules_that_the_console_script_reads():
+    for seed in range(CASES):
+        Path("schedule.json").write_bytes(mutated_json(schedule(), seed))
+        refused(lambda: ScheduleFile.read("schedule.json"), ScheduleError)
+
+
+def test_policy_logs_of_pbt():
+    config = {"drop": 0.5, "seed": 3}
+    copies = [["a", "b", 2, 2, config, {**config, "drop": 0.6}], ["a", "b", 4, 4, config, {**config, "drop": 0.7}]]
+    rows = [{"trial_id": "a", "training_iteration": k, "val_loss": 1.0, "config": config, "step": k} for k in (4, 5)]
+    whole = {"pbt_policy_a.txt": copies, "pbt_global.txt": copies, "trial_a/result.json": rows}
+    Path("trial_a").mkdir()
+    bad = 0
+    for seed in range(CASES):
+        for name, lines in whole.items():
+            Path(name).write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        name = random.Random(seed).choice(list(whole))
+        with Path(name).open("ab") as file:
+            file.write(mutated_json(whole[name][1], seed) + b"\n" + json.dumps(whole[name][1]).encode() + b"\n")
+        bad += refused(lambda: stn.Schedule.from_pbt("."), ScheduleError)
+        refused(lambda: stn.Schedule.from_pbt(".", {"drop": tune.uniform(0, 0.9)}), ScheduleError)
+    assert bad > CASES // 4
+
+
+def test_runs_of_version_1():
+    Path("old/runs").mkdir(parents=True)
+    space = {"fc1_dropout": {"kind": "uniform", "lower": 0.0, "upper": 0.8, "init": 0.1}}
+    config = {"format": 1, "name": "old", "task": "digits", "preset": "smoke", "metric": "val_loss", "mode": "min"}
+    config |= {"settings": {"space": space}, "experiments": ["stn-0", "random-0"], "command": "run", "goes": []}
+    head = {"format": "stn_tune.run", "version": 1, "label": "stn", "seed": 0, "trials": []}
+    row = {"trial": 0, "val_loss": 1.0, "compute_s": 1.0, "training_iteration": 1}
+    text = "".join(json.dumps(line) + "\n" for line in (head, row))
+    Path("old/runs/stn-0.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+    Path("old/config.json").write_text(json.dumps(config))
+    assert len(load("old", upgrade=upgrade)) == 1
+    bad = 0
+    for seed in range(CASES):
+        Path("old/config.json").write_bytes(mutated_json(config, seed))
+        bad += refused(lambda: load("old", upgrade=upgrade), AnalysisError, RecordError)
+    assert bad > CASES // 4
+
+
+def test_states_of_searchers():
+    space = {"x": tune.uniform(0, 1), "k": tune.randint(0, 4)}
+    searcher = stn.SkOptSearch(space, "loss", "min", n_initial_points=2, seed=0)
+    for trial in "abc":
+        searcher.on_trial_complete(trial, {"loss": searcher.suggest(trial)["x"]})
+    searcher.save("skopt")
+    search = stn.STNSearch(online=["x"], outer=stn.SkOptSearch(n_initial_points=2, seed=0))
+    search.set_search_properties("loss", "min", space)
+    search.save("stn")
+    skopt, whole = Path("skopt").read_bytes(), Path("stn").read_bytes()
+    bad = 0
+    for seed in range(CASES):
+        Path("skopt").write_bytes(mutated_bytes(skopt, seed))
+        bad += refused(lambda: stn.SkOptSearch().restore("skopt"), CheckpointError)
+        Path("stn").write_bytes(mutated_bytes(whole, seed))
+        other = stn.STNSearch(online=["x"], outer=stn.SkOptSearch())
+        bad += refused(lambda other=other: other.restore("stn"), CheckpointError)
+        Path("skopt").write_bytes(pickle.dumps(mutated_value(pickle.loads(skopt), seed)))
+        refused(lambda: stn.SkOptSearch().restore("skopt"), CheckpointError)
+    assert bad > CASES
+
+
+def test_what_a_crash_leaves_of_a_run_is_resumed_or_left_out():
+    """Tune's state, rows and clocks: a run that is resumed goes on with what can be read."""
+    trial = [json.dumps({"trial_id": "a", "status": "RUNNING"}), json.dumps({"last_result": {"compute_s": 3.0}})]
+    state = {"trial_data": [trial], "runner_data": {}, "stats": {}}
+    clocks = {"trial_compute_s": 1.0, "start_s": 0.1, "setup_s": 0.1, "elapsed_s": 2.0}
+    Clock(Path("clock.json")).write()
+    counted = json.loads(Path("clock.json").read_bytes())
+    place = Path("experiment").absolute()
+    (place / "trial_a").mkdir(parents=True)
+    for seed in range(CASES):
+        inner = mutated_json(json.loads(trial[1]), seed).decode(errors="replace")
+        damaged = mutated_json(state, seed) if seed % 3 else json.dumps({"trial_data": [[trial[0], inner]]}).encode()
+        (place / "experiment_state-2026-01-01_00-00-00.json").write_bytes(damaged)
+        row = mutated_json({"trial_id": "a", "best_val_loss": 1.0, **clocks}, seed)
+        (place / "trial_a" / "result.json").write_bytes(row + b"\n")
+        repair(str(place))
+        Budget(10.0).catch_up(stored_rows(str(place)))
+        Path("clock.json").write_bytes(mutated_json(counted, seed))
+        assert Clock(Path("clock.json")).now()["clock"] == "cpu"
+
+
+def test_files_of_finished_measurements():
+    case = {"kind": "node", "case": 0, "seed": 0, "survived": True, "lost": 0, "seconds": 1.0, "reason": ""}
+    search = {"task": "a", "searcher": "b", "seed": 0, "regret": [1.0], "target": 0.1, "cpu_s": [0.1]}
+    point = {"variant": "stn", "seed": 0, "epoch": 1, "val_loss": 1.0, "values": {"a": 0.1}, "truth": [[1.0]]}
+    point |= {"estimate": [[1.0]], "sizes": [1], "options": {}, "settings": {"task": "digits"}}
+    Path("points").mkdir()
+    for seed in range(CASES):
+        Path("cases.jsonl").write_bytes(mutated_json(case, seed) + b"\n")
+        refused(Suite(Path(), 0, Console()).results, SettingsError)
+        Path("searches.jsonl").write_bytes(mutated_json(search, seed) + b"\n")
+        refused(lambda: load_searches(Path()), AnalysisError)
+        Path("points/stn.jsonl").write_bytes(mutated_json(point, seed) + b"\n")
+        refused(lambda: read_folder(Path("points")), AnalysisError)
+
+
+@pytest.mark.parametrize("seed", range(0, CASES, 10))
+def test_commands_refuse_bad_files_in_one_line_with_code_2(seed, capsys):
+    Path("schedule.json").write_bytes(mutated_bytes(json.dumps(schedule()).encode(), seed))
+    Path("run").mkdir()
+    Path("run", FILE_NAME).write_bytes(mutated_bytes(json.dumps(record().to_json()).encode(), seed))
+    replay = [
+        "run",
+        "digits",
+        "--preset",
+        "smoke",
+        "--methods",
+        "replay",
+        "--schedule",
+        "schedule.json",
+        "--out",
+        "new",
+    ]
+    for command in (replay, ["run", "digits", "--dry-run", "--resume", "--out", "run"], ["report", "run"]):
+        assert main(command) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert sorted(path.name for path in Path.cwd().iterdir()) == ["run", "schedule.json"]
+
+
 def test_logs_and_records_that_a_report_reads():
     Path("run/runs").mkdir(parents=True)
     for seed in range(CASES):
@@ -228,7 +362,21 @@ def test_settings_of_the_command_line():
         rng = random.Random(seed)
         key = rng.choice(["lr", "hidden", "channels", "stn.warmup", "stn", "space", "space.contrast.init", "space.x"])
         value = rng.choice(
-            [*map(repr, values), "[", "{", "]]", "\n[x]\ny=1", "'", "\x00", "[[[[", "1_", "=", "9" * 300]
+            [
+                *map(repr, values),
+                "[",
+                "{",
+                "]]",
+                "\n[x]\ny=1",
+                "'",
+                "\x00",
+                "[[[[",
+                "1_",
+                "=",
+                "9" * 5000,
+                "9" * 300,
+                "9" * 5000,
+            ]
         )
         text = mutated_bytes(f"{key}={value}".encode(), seed).decode(errors="replace") if seed % 2 else f"{key}={value}"
         bad += refused(lambda text=text: problem("digits", "smoke", [text]), SettingsError, SpaceError)

@@ -77,7 +77,7 @@ def rows_of(folder: Path, name: str) -> tuple[dict, list[dict]]:
         (["digits", "--storage", "/proc/nothing"], "--storage /proc/nothing cannot be written"),
         (
             ["digits", "--storage", "STORAGE", "--workers", "500"],
-            "--workers 500 with 1 CPUs each need 500 cores; this machine has ",
+            "--workers 500 with --cpus 1 each need 500 cores; this machine has ",
         ),
     ],
 )

@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.errors import SettingsError
 from stn_tune.atomic import write_atomic
 from stn_tune.errors import AnalysisError, MissingData
+from stn_tune.plain_json import parse_json
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,15 @@ def read_log(path: Path) -> list[Checkpoint]:
     """The checkpoints of a file; null is NaN."""
     known = {f.name for f in fields(Checkpoint)}
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            data = json.loads(line)
+            data = parse_json(line)
             gradients = {
                 key: [[math.nan if x is None else x for x in row] for row in data[key]] for key in ("truth", "estimate")
             }
             found.append(Checkpoint(**{**data, **gradients}))
+            if not isinstance(data["settings"]["task"], str):
+                raise TypeError("settings name no task")
         except (KeyError, TypeError, ValueError) as error:
             message = f"{path}, line {number}: not a checkpoint with {', '.join(sorted(known))}"
             raise AnalysisError(message) from error

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from benchmarks.microbenchmarks.searchers.loops import LOOPS, Loop
 from benchmarks.microbenchmarks.searchers.tables import TASKS, HpoTable, read_table
 from stn_tune.errors import AnalysisError
+from stn_tune.plain_json import parse_json
 
 FILE = "searches.jsonl"
 
@@ -85,10 +86,12 @@ def load_searches(folder: Path) -> list[Search]:
     """All finished searches of a folder; a line that an interrupted write left in pieces is not one."""
     file = folder / FILE
     found = []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
+    for line in file.read_bytes().splitlines() if file.exists() else []:
         try:
-            found.append(Search(**json.loads(line)))
-        except json.JSONDecodeError:
+            search = Search(**parse_json(line))
+            hash(search.key)
+            found.append(search)
+        except ValueError:
             continue
         except TypeError as error:
             raise AnalysisError(f"{file}: a line is not a search of this version: {error}") from None
