@@ -20,7 +20,7 @@ from benchmarks.runner.experiment import QUIET
 from benchmarks.runner.row_log import RowLogger
 from stn_tune.raytune.internals import bound_saving
 
-TRIALS = {"paper": (200, 1000), "smoke": (8,)}
+TRIALS = {"paper": (200, 1000, 5000), "smoke": (8,)}
 SAVED_BY_TUNE = {"paper": 200, "smoke": 8}
 """Saving as Tune does takes time with the square of the number of trials."""
 REPORTS = 4
