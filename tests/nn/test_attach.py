@@ -408,7 +408,7 @@ class TestDropouts:
 
     def test_hyperparameters_of_ones_own_join_them_and_the_rates_stay_where_they_were(self):
         model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2))
-        space, bind = stn.dropouts(model)
+        space, _ = stn.dropouts(model)
         joined = space | {"noise": tune.uniform(0, 0.5)}
         expected = {"dropout_1": pytest.approx(0.2), "noise": pytest.approx(0.25)}
         assert stn.Hyper(joined).values_now() == expected
