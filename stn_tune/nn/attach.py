@@ -50,7 +50,7 @@ def self_tune(
     """Makes ``model`` respond to the hyperparameters; returns the same model.
 
     Its modules stay what they are, and outside of steps it computes what it
-    did. It gets one submodule more, ``_stn``, whose parameters are the
+    did. It gets one more submodule, ``_stn``, whose parameters are the
     responses: build the optimizer afterwards. Weights and biases respond,
     unless they are frozen, a norm's, an embedding's or tied to one.
     :func:`describe` lists what responds, and why the rest does not.
