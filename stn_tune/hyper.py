@@ -117,7 +117,8 @@ class Hyper(nn.Module):
 
     Args:
         space: a ``HyperSpace``, or Ray Tune domains by name.
-        init: initial values in the domain; the middle of the domain where not given.
+        init: initial values in the domain. Where not given: the rate that ``stn.dropouts`` found, else the middle of
+            the domain.
         scale: initial σ, one for all or by name, in units of the unconstrained λ.
         tune_scale: whether σ is learned (Algorithm 1) or stays where it is (the paper's ST-LSTM).
         per_batch: names that are drawn once per batch even where others are drawn once per example.

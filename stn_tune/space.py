@@ -52,7 +52,8 @@ def _domains() -> ModuleType:
 class HyperSpace(Mapping[str, Any]):
     """Named domains in a fixed order: column i of an unconstrained tensor u belongs to ``names[i]``.
 
-    ``init`` are default initial values by name.
+    ``init`` are default initial values by name. ``space | {"noise": tune.uniform(0, 0.5)}`` is a space with more
+    domains, in which all default initial values stay.
     """
 
     def __init__(
@@ -82,6 +83,12 @@ class HyperSpace(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __or__(self, other: Mapping[str, Domain]) -> HyperSpace:
+        return _joined(self, other) if isinstance(other, Mapping) else NotImplemented
+
+    def __ror__(self, other: Mapping[str, Domain]) -> HyperSpace:
+        return _joined(other, self) if isinstance(other, Mapping) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, HyperSpace) and self._key() == other._key()
@@ -157,6 +164,11 @@ class HyperSpace(Mapping[str, Any]):
         if not is_number(x) or not -math.inf < x < math.inf:
             raise SpaceError(f"{name}: {value!r} is not a finite number: give one in {self.transform(name)}")
         return x
+
+
+def _joined(*spaces: Mapping[str, Domain]) -> HyperSpace:
+    init = {name: value for space in spaces if isinstance(space, HyperSpace) for name, value in space.init.items()}
+    return HyperSpace([item for space in spaces for item in space.items()], init)
 
 
 def _transform(name: str, domain: object) -> Transform:

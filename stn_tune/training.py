@@ -165,7 +165,7 @@ class Trainer(ABC):
         """hp/<name>, and scale/<name> where it is tuned, as reported to Tune."""
 
     def evaluate(self, loss_fn: LossFn, batches: Iterable[Batch]) -> float:
-        """The mean loss over batches, each weighted by its number of examples."""
+        """The mean loss over batches, weighted by their numbers of examples."""
         total, count = None, 0
         with self.evaluation() as hp:
             for batch in batches:
@@ -187,7 +187,10 @@ class Trainer(ABC):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from what :meth:`state_dict` gave; if it does not fit, nothing is changed."""
+        """Continues from what :meth:`state_dict` gave.
+
+        If it does not fit, nothing is changed.
+        """
         before = copy.deepcopy(self.state_dict())
         try:
             self._load(state)
@@ -268,9 +271,10 @@ class Trainer(ABC):
                 self.look()
 
     def look(self) -> None:
-        """Raises NonFiniteError if a step since the last look was not finite; waits for the device.
+        """Raises NonFiniteError if a step since the last look was not finite.
 
-        Where every step is looked at (see ``check``) there is nothing to find.
+        It waits for the device. Where every step is looked at (see ``check``)
+        there is nothing to find.
         """
         self.weight_steps -= self.guard.look()
         if self.guard.told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import json
 import re
@@ -99,6 +100,18 @@ def test_help_has_every_option(kind):
         assert entry is not None
         assert f"Default: ``{default}``." in " ".join(entry[1].split())
     assert len(text.splitlines()) > len(fields(kind))
+
+
+@pytest.mark.parametrize("thing", [stn.STNOptions, stn.DeltaOptions, stn.SelfTuner, stn.self_tune])
+def test_help_fits_a_terminal_of_80_columns(thing):
+    """Its text does; the length of a signature is pydoc's own affair."""
+    texts = [(4, thing)]
+    if isinstance(thing, type):
+        members = [getattr(thing, name) for name in dir(thing) if not name.startswith("_")]
+        texts += [(8, one) for one in members if inspect.isfunction(one) or inspect.ismethod(one)]
+    for indent, one in texts:
+        for line in (inspect.getdoc(one) or "").splitlines():
+            assert indent + len(line) <= 80, f"{one}: {line}"
 
 
 def test_an_unknown_option_is_one_line_with_all_names():

@@ -8,7 +8,8 @@ import sys
 import textwrap
 from functools import cache
 
-WIDTH = 116
+WIDTH = 76
+"""``help()`` shows a class indented by four columns, on a terminal of 80."""
 
 
 def with_field_docs(cls: type) -> str | None:

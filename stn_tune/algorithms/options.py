@@ -27,7 +27,7 @@ class Options:
     """The algorithm's name, under which :data:`stn_tune.algorithms.ALGORITHMS` has it."""
 
     init: Mapping[str, float] = field(default_factory=dict)
-    """Initial values by name; the middle of the domain where not given."""
+    """Initial values by name. Where not given: the rate that ``stn.dropouts`` found, else the middle of the domain."""
     scale: float | Mapping[str, float] = 0.5
     """Initial σ, one for all hyperparameters or by name, in units of the unconstrained λ."""
     tune_scale: bool = True
@@ -45,7 +45,7 @@ class Options:
     valid_steps: int = 1
     """T_valid: hyperparameter steps after them."""
     warmup: int = 0
-    """Iterations of a trial in which only weights move."""
+    """Iterations of a trial in which only weights move. Only ``STNTrainable`` has them; else use ``warmup_steps``."""
     warmup_steps: int = 0
     """Weight steps before λ and σ first move."""
     entropy_weight: float = 0.001
@@ -60,12 +60,12 @@ class Options:
     valid_draw: Draw | None = None
     """``draw`` in hyperparameter steps; by default that of ``draw`` if σ is tuned, else "mean"."""
     wait: bool = True
-    """Whether iterations without a better validation loss do not count for ReduceLROnPlateau and ``Task.stop`` while λ
-    is travelling (see ``SelfTuner.settled``), at most as many as it had taken to the best loss. Only ``STNTrainable``
-    does."""
+    """Whether ReduceLROnPlateau and ``Task.stop`` wait while λ is travelling (see ``SelfTuner.settled``): iterations
+    without a better validation loss do not count then. They wait for at most as many iterations as the best loss had
+    taken. Only ``STNTrainable`` does this."""
     refine: bool | int = False
-    """After the STN has ended, train a plain network along the schedule that was found, or so many, one after the
-    other; the best by validation loss, the STN's own included, is the result. Only ``STNTrainable`` does."""
+    """After the STN has ended, train plain networks along its schedule: one if true, else the number given. The best by
+    validation loss, the STN's own network included, is the result. Only ``STNTrainable`` does this."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -75,7 +75,7 @@ class Options:
         self.check()
 
     def check(self) -> None:
-        """Raises ValueError for values that make no sense; algorithms with options of their own extend it."""
+        """Raises ValueError for invalid values; subclasses extend it."""
         self.require_at_least(1, "train_steps")
         self.require_at_least(0, "valid_steps", "warmup", "warmup_steps", "entropy_weight")
         if not isinstance(self.refine, int) or self.refine < 0:
@@ -100,20 +100,20 @@ class Options:
                 raise ValueError(f"{name} is {how!r}; it must be 'batch', 'example' or 'mean'")
 
     def require_at_least(self, least: int, *names: str) -> None:
-        """Raises ValueError for the first of these options that is no number, or below ``least``."""
+        """Raises ValueError unless these options are numbers, at least ``least``."""
         for name in names:
             if not is_number(value := getattr(self, name)) or not value >= least:
                 raise ValueError(f"{name} is {value!r}; it must be a number, at least {least}")
 
     def require_positive(self, *names: str) -> None:
-        """Raises ValueError for the first of these options that is no positive number."""
+        """Raises ValueError unless these options are positive numbers."""
         for name in names:
             if not is_number(value := getattr(self, name)) or not value > 0:
                 raise ValueError(f"{name} is {value!r}; it must be a positive number")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """From keywords; an unknown one is an error that lists the algorithm's options."""
+        """From keywords; an unknown one raises an error that lists all options."""
         known = [f.name for f in fields(cls)]
         for name in options:
             if name not in known:
@@ -131,7 +131,7 @@ class STNOptions(Options):
 
 @dataclass(frozen=True)
 class DeltaOptions(Options):
-    """Options of Δ-STN; its three differences to the STN can be turned off one by one."""
+    """Options of Δ-STN; each of its differences to the STN can be turned off."""
 
     algorithm: ClassVar[str] = "delta"
     """Its name."""

@@ -65,26 +65,33 @@ many updates allow, and the fastest of fifteen a fifth."""
 
 
 class SelfTuner(Trainer):
-    """Alternates weight steps on training batches and hyperparameter steps on validation batches.
+    """Trains weights on training batches, hyperparameters on validation batches.
 
     Args:
         model: a model that went through :func:`stn_tune.self_tune`.
         hyper: the hyperparameters it was given there.
-        optimizer: moves the weights and their responses, built after ``self_tune``; or several optimizers.
-        hyper_optimizer, scale_optimizer: move λ and σ; Adam with learning rate ``hyper_lr`` when not given.
+        optimizer: moves the weights and their responses; build it after
+            ``self_tune``. A list of optimizers works, too.
+        hyper_optimizer, scale_optimizer: move λ and σ; by default Adam with
+            learning rate ``hyper_lr``.
         algorithm: "stn" (Algorithm 1 of the paper) or "delta" (Δ-STN).
         clip: maximum norm of the weights' gradient.
-        batch_size: ``batch -> int``, where the first tensor's leading dimension is not it.
-        carries: what the loss carries from batch to batch (the hidden state of a language model), with ``state_dict``
-            and ``load_state_dict``; needed where an algorithm computes the loss of a batch twice.
-        check: how often the host reads whether steps were finite: "step" for every step, or a number of steps, so
-            that no step waits for a GPU (50 there, every step on a CPU). A step that is not finite is never applied.
-        options: those of the algorithm that are not about the draws themselves, which :class:`Hyper` has; see
-            ``help(stn_tune.STNOptions)``.
+        batch_size: ``batch -> int``; by default the leading dimension of the
+            batch's first tensor.
+        carries: what the loss carries from batch to batch (the hidden state of
+            a language model), with ``state_dict`` and ``load_state_dict``.
+            Needed where an algorithm computes the loss of a batch twice.
+        check: how often the host reads whether steps were finite: "step", or a
+            number of steps. By default every step on a CPU, every 50 on a GPU,
+            where reading means waiting. A step that is not finite is never
+            applied.
+        options: ``hyper_lr``, ``train_steps`` and others of the algorithm; see
+            ``help(stn_tune.STNOptions)``. Initial values and σ go to
+            :class:`Hyper`.
 
     A loop of your own does the same in pieces::
 
-        with tuner.training(batch) as hp:       # λ+ε in force, for forward and backward
+        with tuner.training(batch) as hp:       # forward and backward at λ+ε
             loss_fn(model, batch, hp).backward()
         optimizer.step(); optimizer.zero_grad()
 
@@ -154,13 +161,17 @@ class SelfTuner(Trainer):
 
     @classmethod
     def from_options(cls, options: Options, model: nn.Module, hyper: Hyper, optimizer: Optimizer, **more: Any) -> Self:
-        """A tuner with all options but those of ``hyper``, and ``warmup``, which counts iterations unknown to it."""
+        """A tuner with those of ``options`` that a tuner reads.
+
+        Those of ``hyper`` are left out, and ``warmup``: a tuner counts no
+        iterations.
+        """
         own = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _NOT_OF_A_TUNER}
         return cls(model, hyper, optimizer, algorithm=options.algorithm, **more, **own)
 
     @classmethod
     def checked_options(cls, given: Mapping[str, Any]) -> Options:
-        """The options of a tuner of this algorithm, checked; for those who build it later."""
+        """The options of a tuner that will be built later, checked."""
         for name in given:
             if name in _NOT_OF_A_TUNER:
                 raise TypeError(f"{name} is no option of a tuner: {_NOT_OF_A_TUNER[name]}")
@@ -168,16 +179,17 @@ class SelfTuner(Trainer):
 
     @contextmanager
     def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
-        """For a forward pass on a training batch, its backward pass and its recomputation; by default λ+ε in force.
+        """λ+ε in force for the forward and backward pass on a training batch.
 
-        With the ``sample`` of another piece of the same batch, its draw is used again.
+        With the ``sample`` of another piece of the same batch, its draw is used
+        again.
         """
         with self._perturbed(batch, sample) as drawn:
             yield drawn
 
     @contextmanager
     def responding(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
-        """For the forward and backward pass that trains the responses, where the algorithm has one of its own."""
+        """For the pass that trains the responses, where the algorithm has one."""
         raise RuntimeError(f"algorithm {self.options.algorithm!r} trains the responses together with the weights")
         yield  # a generator, as training is
 
@@ -205,9 +217,10 @@ class SelfTuner(Trainer):
 
     @contextmanager
     def tuning(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
-        """λ+ε in force in eval mode, with all weights frozen; call :meth:`backward` inside, :meth:`step` afterwards.
+        """λ+ε in force in eval mode, with all weights frozen.
 
-        With the ``sample`` of another piece of the same batch, its draw is used again.
+        Call :meth:`backward` inside, :meth:`step` afterwards. With the
+        ``sample`` of another piece of the same batch, its draw is used again.
         """
         self._tuning.check_idle()
         responding = self._tuning.responding()
@@ -221,10 +234,12 @@ class SelfTuner(Trainer):
                 self._sample, self._shared = None, {}
 
     def backward(self, losses: Tensor, scaler: GradScaler | None = None) -> Tensor:
-        """The gradient of F(λ+ε, ŵ(λ+ε)) − τ H[p(ε|σ)] with respect to λ and σ; returns the mean loss.
+        """Computes the gradient of λ and σ; returns the mean loss.
 
-        Gradients add up until :meth:`step`. With the ``scaler`` of half-precision training the loss is scaled on the
-        way, and a step whose gradient is infinite is left out, as the scaler does with weight steps.
+        It is the gradient of F(λ+ε, ŵ(λ+ε)) − τ H[p(ε|σ)]. Gradients add up
+        until :meth:`step`. With the ``scaler`` of half-precision training the
+        loss is scaled on the way, and a step whose gradient is infinite is left
+        out, as the scaler does with weight steps.
         """
         sample, hyper = self._sample, self.hyper
         if sample is None or sample.lam is None:
@@ -258,9 +273,11 @@ class SelfTuner(Trainer):
         return self._loss
 
     def step(self) -> None:
-        """Moves λ and σ by the gradients of :meth:`backward`, and the weights to where they respond to at the new λ.
+        """Moves λ and σ by the gradients of :meth:`backward`.
 
-        With several processes, by the mean of their gradients. A gradient that is not finite moves nothing.
+        The weights move to the response at the new λ. With several processes,
+        the mean of their gradients counts. A gradient that is not finite moves
+        nothing.
         """
         hyper = self.hyper
         if self._sample is not None:
@@ -303,7 +320,10 @@ class SelfTuner(Trainer):
         return loss.detach()
 
     def valid_step(self, loss_fn: LossFn, batch: Batch, scaler: GradScaler | None = None) -> Tensor | None:
-        """One hyperparameter step; ``None`` during warm-up. For ``scaler`` see :meth:`backward`."""
+        """One hyperparameter step; returns the loss, ``None`` during warm-up.
+
+        For ``scaler`` see :meth:`backward`.
+        """
         if self.weight_steps < self.options.warmup_steps:
             return None
         with self._unharmed():
@@ -315,8 +335,9 @@ class SelfTuner(Trainer):
     def epoch(self, loss_fn: LossFn, train: Iterable[Batch], valid: Iterable[Batch] | None) -> float:
         """One pass over the training batches; returns their mean loss.
 
-        After every T_train weight steps come T_valid hyperparameter steps, on batches taken from ``valid``: a loader,
-        which is gone through again and again and keeps its place from epoch to epoch, or an endless iterator. Where it
+        After every T_train weight steps come T_valid hyperparameter steps, on
+        batches from ``valid``: a loader or an endless iterator. A loader starts
+        again at its end, and keeps its place from epoch to epoch. If ``valid``
         is ``None``, only weights move.
         """
 
@@ -335,7 +356,7 @@ class SelfTuner(Trainer):
 
     @contextmanager
     def evaluation(self) -> Iterator[HyperSample]:
-        """Eval mode at the deterministic λ, without gradients: F(λ, ŵ(λ)), the plain model."""
+        """The plain model at λ, in eval mode and without gradients: F(λ, ŵ(λ))."""
         sample = self.hyper.mean()
         with torch.no_grad(), evaluating(self.model), self._tuning.bound(sample):  # rates as tensors: no recompilation
             yield sample
@@ -348,10 +369,13 @@ class SelfTuner(Trainer):
         return values | {f"scale/{name}": value for name, value in self.hyper.scales_now().items()}
 
     def settled(self) -> bool:
-        """Whether λ has stopped travelling: over its last 100 updates, none has kept up a pace of 0.4 ``hyper_lr``.
+        """Whether λ has stopped travelling.
 
-        While λ travels, the validation loss may stall although training is not over: rules that watch it (early
-        stopping, ReduceLROnPlateau) should wait. ``STNTrainable`` does; in a loop of your own::
+        It travels while one of the hyperparameters has moved by more than 40
+        ``hyper_lr`` in its last 100 updates. The validation loss may stall
+        then although training is not over: rules that watch it (early stopping,
+        ReduceLROnPlateau) should wait. ``STNTrainable`` does by itself. In a
+        loop of your own::
 
             if tuner.settled():
                 scheduler.step(validation_loss)
@@ -372,7 +396,10 @@ class SelfTuner(Trainer):
         return self._history.schedule()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training continues from, bit for bit; ``torch.load`` reads it with weights_only=True."""
+        """Everything that training continues from, bit for bit.
+
+        ``torch.load`` reads it with ``weights_only=True``.
+        """
         self._history.total_steps = self.weight_steps
         return super().state_dict() | {
             "hyper_optimizer": self.hyper_optimizer.state_dict(),

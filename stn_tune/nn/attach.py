@@ -47,20 +47,29 @@ def self_tune(
     batch_dim: Mapping[str, int] | None = None,
     fold: Mapping[str, Fold] | None = None,
 ) -> M:
-    """Gives the parameters of ``model`` responses to the hyperparameters; returns the same model.
+    """Makes ``model`` respond to the hyperparameters; returns the same model.
 
-    Its modules stay what they are, and outside of steps it computes what it did. It has one submodule more, whose
-    parameters are the responses: build the optimizer afterwards. Weights and biases respond, unless they are frozen, a
-    norm's, an embedding's or tied to one. :func:`describe` tells what responds, and why the rest does not.
+    Its modules stay what they are, and outside of steps it computes what it
+    did. It gets one more submodule, ``_stn``, whose parameters are the
+    responses: build the optimizer afterwards. Weights and biases respond,
+    unless they are frozen, a norm's, an embedding's or tied to one.
+    :func:`describe` lists what responds, and why the rest does not.
 
     Args:
-        bind: module path or glob -> hyperparameter, for dropouts without a name of their own:
-            ``{"*.drop": "dropout"}``; also ``"attn.dropout"``, an attribute that holds a rate.
-        include: paths or globs of modules or parameters that respond although they would not by default.
-        exclude: paths or globs (``"head"``, ``"encoder.*"``) whose parameters stay plain.
-        batch_dim, fold: for one draw per example only. path or glob -> the dimension of a layer's input that is the
-            batch, where it is not 0; and "inner" or "outer", where its leading dimension holds several rows per
-            example: ``(batch, k)`` or ``(k, batch)`` flattened.
+        model: any module; it is changed in place.
+        hyper: the hyperparameters that it responds to.
+        bind: module path or glob -> hyperparameter, for dropouts that are not
+            named after one: ``{"*.drop": "dropout"}``. A path may also lead to
+            an attribute that holds a rate: ``"attn.dropout"``.
+        include: paths or globs of modules or parameters that respond although
+            they would not by default.
+        exclude: paths or globs (``"head"``, ``"encoder.*"``) whose parameters
+            stay plain.
+        batch_dim: only for ``draw="example"``: path or glob -> the dimension of
+            a layer's input that is the batch, where it is not 0.
+        fold: only for ``draw="example"``: path or glob -> "inner" or "outer",
+            where the leading dimension of a layer's input holds several rows
+            per example: ``(batch, k)`` or ``(k, batch)`` flattened.
     """
     there = self_tuning_of(model)
     if there is not None:

@@ -406,6 +406,17 @@ class TestDropouts:
         assert bind == {"0.drop": "output", "0.rnn": "hidden", "1.drop": "output", "1.rnn": "hidden"}
         assert stn.Hyper(space).values_now() == pytest.approx({"output": 0.5, "hidden": 0.2})
 
+    def test_hyperparameters_of_ones_own_join_them_and_the_rates_stay_where_they_were(self):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.2))
+        space, _ = stn.dropouts(model)
+        joined = space | {"noise": tune.uniform(0, 0.5)}
+        expected = {"dropout_1": pytest.approx(0.2), "noise": pytest.approx(0.25)}
+        assert stn.Hyper(joined).values_now() == expected
+        assert stn.Hyper({"noise": tune.uniform(0, 0.5)} | space).values_now() == expected
+        assert space.names == ("dropout_1",), "the first space is what it was"
+        with pytest.raises(stn.SpaceError, match="dropout_1: appears twice"):
+            space | {"dropout_1": tune.uniform(0, 0.5)}
+
     def test_three_lines_self_tune_a_model(self):
         model = Tied()
         space, bind = stn.dropouts(model)
