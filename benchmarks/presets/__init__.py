@@ -1,8 +1,9 @@
 """Presets: every setting of every task in several sizes, one TOML file per task.
 
-The sizes are smoke (seconds, for tests), small (a minute or two of one core per training), medium (about eight; of the
-paper's two tasks) and paper (Section 4 and appendices D and E, number for number). A preset with ``extends = "task.preset"`` inherits what it does not set itself; its ``space``, if it has
-one, replaces the inherited one.
+The sizes are smoke (seconds, for tests), small (a minute or two of one core per training), medium (about eight; the
+paper's two tasks only) and paper (Section 4 and appendices D and E, number for number). A preset with
+``extends = "task.preset"`` inherits what it does not set itself; its ``space``, if it has one, replaces the inherited
+one.
 
 ``space`` has a Tune domain for each hyperparameter (kind, lower, upper; as in Tune, the upper end of a randint is
 excluded), the STN's initial value, the grid's levels, and whether the STN draws it once per batch. ``stn`` has
