@@ -147,8 +147,6 @@ class SelfTuner(Trainer):
         self._passes = self._tuning.passes
         self._processes = Processes(model)
         self._processes.share([hyper.lam, hyper.raw_sigma])
-        for one in self.optimizers:
-            one.register_step_pre_hook(weakly(self._before_weight_step))
         self._history = History(hyper.space, self.options.algorithm)
         self._record()
 
@@ -406,6 +404,11 @@ class SelfTuner(Trainer):
 
     def _check_responses(self) -> None:
         self._usage.check_responses(self._tuning.responding(), per_example=self.draw == "example")
+
+    def _hook(self) -> None:
+        super()._hook()
+        for one in self.optimizers:
+            one.register_step_pre_hook(weakly(self._before_weight_step))
 
     def _before_weight_step(self) -> None:
         if self._sample is not None:

@@ -28,6 +28,9 @@ class Usage:
         self._moved: set[int] = set()
         self._trained: set[str] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_moved": set()}  # ids of parameters: a copy has others
+
     def check_moved(self, responding: Sequence[Responding]) -> None:
         """A module that was replaced after the optimizer was built would not be trained."""
         if not {id(r.weight) for r in responding} <= self._moved:
