@@ -186,6 +186,7 @@ class SelfTuner(Trainer):
         """λ+ε in force for weights and regularisers; of the parameters, only those ``moved`` (ids) need a gradient."""
         self._require_training()
         self._tuning.check_idle()
+        self._usage.end_waiting()
         responding = self._tuning.responding()
         self._usage.check_moved(responding)
         sample = self._drawn(self.draw, batch, like, differentiable=False)
@@ -196,6 +197,8 @@ class SelfTuner(Trainer):
         self._tuning.passes += 1
         if any(r.response.V.grad is not None for r in responding):
             self._check_responses()
+        elif not self._compiled:
+            self._usage.await_backward(responding)
 
     def _applied(self, sample: HyperSample, responding: list[Responding]) -> AbstractContextManager[dict[str, Tensor]]:
         """The sample in force for the model."""
@@ -208,6 +211,7 @@ class SelfTuner(Trainer):
         With the ``sample`` of another piece of the same batch, its draw is used again.
         """
         self._tuning.check_idle()
+        self._usage.end_waiting()
         responding = self._tuning.responding()
         with evaluating(self.model), frozen(self.model), self._differentiable(), self._processes.unsynchronised():
             drawn = self._drawn(self.valid_draw, batch, sample, differentiable=True)
@@ -416,6 +420,7 @@ class SelfTuner(Trainer):
                 "an optimizer of the weights steps inside `with tuner.tuning(batch)`, where weights are frozen: step "
                 "after `with tuner.training(batch)`; λ moves by tuner.step()"
             )
+        self._usage.end_waiting()
 
     def _count_step(self) -> None:
         if self._passes == self._tuning.passes:
