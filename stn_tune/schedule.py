@@ -263,8 +263,11 @@ class History:
         self._rows: list[Tensor] = []
 
     def record(self, step: int, lam: Tensor, sigma: Tensor) -> None:
-        """λ and σ when ``step`` weight steps had been done; the last of several updates in one step stays."""
-        if self.steps and self.steps[-1] == step:
+        """λ and σ when ``step`` weight steps had been done; the last of several updates in one step stays.
+
+        The count goes back where steps turn out not to have been applied: what was recorded past it is replaced.
+        """
+        while self.steps and self.steps[-1] >= step:
             self.steps.pop(), self._rows.pop()
         self.steps.append(step)
         self._rows.append(torch.stack([lam, sigma]).detach())

@@ -122,7 +122,15 @@ class Trainer(ABC):
         self._before: Buffers = []
         self.weight_steps = 0
         """How many weight steps have been applied: steps of the (first) optimizer, by whomever."""
+        self._hook()
+
+    def _hook(self) -> None:
+        """Follows the optimizers' steps; copies of optimizers, pickled ones included, have no hooks."""
         self.optimizer.register_step_post_hook(weakly(self._count_step))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._hook()
 
     @property
     def optimizer(self) -> Optimizer:

@@ -185,6 +185,28 @@ def test_a_clone_takes_over_everything_that_is_new_in_its_optimizer(tmp_path):
     assert exact(same.train()) == expected
 
 
+@pytest.mark.parametrize("kind", ["OneCycleLR", "CyclicLR"])
+def test_a_clones_new_learning_rate_holds_where_the_scheduler_has_a_peak_of_its_own(kind, tmp_path):
+    class Peaked(Digits):
+        def scheduler(self, optimizer, config):
+            if kind == "OneCycleLR":
+                return torch.optim.lr_scheduler.OneCycleLR(optimizer, config["lr"], total_steps=20)
+            return torch.optim.lr_scheduler.CyclicLR(optimizer, config["lr"] / 10, config["lr"], step_size_up=4)
+
+    def rates(trainable):
+        return [trainable.train()["lr"] for _ in range(3)]
+
+    def make(lr):
+        return stn.FixedTrainable.of(Peaked, steps_per_iteration=1)(config={**CONFIG, "lr": lr})
+
+    donor = make(0.04)
+    rates(donor)
+    donor.save_checkpoint(str(tmp_path))
+    clone = make(0.08)
+    clone.load_checkpoint(str(tmp_path))
+    assert rates(clone) == pytest.approx([2 * lr for lr in rates(donor)])
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("kind", [stn.FixedTrainable, stn.STNTrainable])
 def test_resume_is_exact_for_loaders_with_generators_of_their_own(kind, shared, tmp_path):

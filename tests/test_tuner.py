@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from itertools import cycle
@@ -239,6 +241,40 @@ def test_lambda_has_settled_when_it_no_longer_goes_anywhere():
     assert tuner.settled(), "100 steps to and fro"
     tuner.load_state_dict(state)
     assert not tuner.settled()
+
+
+def through_pickle(tuner):
+    return pickle.loads(pickle.dumps(tuner))
+
+
+@pytest.mark.parametrize("algorithm", ["stn", "delta"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, through_pickle], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_tuner_trains_as_the_tuner_does(copied, algorithm):
+    tuner = make(algorithm=algorithm, train_steps=2)
+    data = torch.utils.data.DataLoader(batches(4), batch_size=None)
+    tuner.epoch(loss_fn, data, data)
+    before = snapshot(tuner)
+    other = copied(tuner)
+    states = []
+    for one in (other, tuner):
+        torch.manual_seed(3)
+        one.epoch(loss_fn, data, batches(2, seed=1))
+        states.append(snapshot(one))
+        assert one.weight_steps == 8
+        assert one.schedule.steps == [0, 2, 4, 6, 8]
+    assert not changed(*states)
+    assert changed(before, states[0])
+
+
+def test_training_goes_on_after_steps_that_were_left_out():
+    tuner = make(check=100, train_steps=1)
+    good = batches(4)
+    bad = (good[0][0] * torch.nan, good[0][1])
+    with pytest.raises(stn.NonFiniteError, match="not finite in 3 of the last"):
+        tuner.epoch(loss_fn, [bad, bad, bad, *good], batches(1))
+    assert tuner.weight_steps == 4
+    tuner.epoch(loss_fn, good[:1], batches(1))
+    assert tuner.schedule.steps[-1] == tuner.weight_steps == 5
 
 
 def test_an_unknown_pace_is_told():

@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -54,6 +55,9 @@ class ValidBatches:
                 self._batches = iter(valid)
         self._given = None
         raise ValueError("the validation batches ran out: valid must be a loader with batches, or an endless iterator")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ValidBatches, ()  # iterators of loaders cannot be copied: a copy begins a pass of its own
 
 
 def check_optimizers(hyper: Hyper, hyper_optimizer: Optimizer | None, scale_optimizer: Optimizer | None) -> None:

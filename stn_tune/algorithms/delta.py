@@ -18,7 +18,7 @@ from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import HyperSample, Value
 from stn_tune.nn.first_order import dual, first_order, is_dual
 from stn_tune.nn.response import Responding, Response
-from stn_tune.training import Batch, LossFn, checked_loss, copied_buffers, put_back
+from stn_tune.training import Batch, LossFn, checked_loss, copied_buffers, put_back, weakly
 
 
 class DeltaSTN(SelfTuner):
@@ -45,7 +45,8 @@ class DeltaSTN(SelfTuner):
         self._unpaired: Tensor | None = None
         self._alone = False
         self._raw: list[Response] = []
-        self._uncentred: list[tuple[Responding, Tensor]] = []
+        self._uncentred: list[tuple[Responding, Tensor, Tensor]] = []
+        self._stepped = False
 
     @contextmanager
     def training(self, batch: Batch, sample: HyperSample | None = None) -> Iterator[HyperSample]:
@@ -59,6 +60,7 @@ class DeltaSTN(SelfTuner):
             return
         self._require_training()
         self._tuning.check_idle()
+        self._uncentred = [] if self._stepped else self._uncentred  # of an earlier step
         plain = self.hyper.mean()
         idle = [p for p in self._responses() if p.grad is None]
         with self._paired(), self._plain(plain):
@@ -166,7 +168,8 @@ class DeltaSTN(SelfTuner):
     def _applied(self, sample: HyperSample, responding: list[Responding]) -> Iterator[dict[str, Tensor]]:
         offset = None if self.options.centred else self.hyper.lam - self._origin
         if offset is not None:
-            self._uncentred = [(r, r.response.term(offset).detach()) for r in responding]
+            self._uncentred = [(r, offset, r.response.term(offset).detach()) for r in responding]
+            self._stepped = False
         with ExitStack() as stack:
             if self.options.linearised:
                 stack.enter_context(_first_order_outputs(self.model, sample))
@@ -190,11 +193,21 @@ class DeltaSTN(SelfTuner):
                 "a response pass ran inside optimizer.step(closure), where its gradients come too late to be scaled: "
                 "run it before optimizer.step(), or use damping=None"
             )
-        offset = self.hyper.lam - self._origin
-        with torch.no_grad():
-            for r, before in self._uncentred:  # W is the weight at λ: it changes with the response to the offset
-                r.weight.add_(r.response.term(offset) - before)
-        self._uncentred = []
+
+    def _hook(self) -> None:
+        super()._hook()
+        for one in self.optimizers:
+            one.register_step_post_hook(weakly(self._move_with_responses))
+
+    @torch.no_grad()
+    def _move_with_responses(self) -> None:
+        """W is the weight at λ: it changes with the response to the offset, whichever optimizer moves that."""
+        moved = []
+        for r, offset, before in self._uncentred:
+            now = r.response.term(offset)
+            r.weight.add_(now - before)
+            moved.append((r, offset, now))
+        self._uncentred, self._stepped = moved, True
 
     def _follow(self, shift: Tensor) -> None:
         if self.options.follow:

@@ -154,8 +154,6 @@ class SelfTuner(Trainer):
         self._passes = self._tuning.passes
         self._processes = Processes(model)
         self._processes.share([hyper.lam, hyper.raw_sigma])
-        for one in self.optimizers:
-            one.register_step_pre_hook(weakly(self._before_weight_step))
         self._history = History(hyper.space, self.options.algorithm)
         self._record()
 
@@ -200,6 +198,7 @@ class SelfTuner(Trainer):
         """λ+ε in force for weights and regularisers; of the parameters, only those ``moved`` (ids) need a gradient."""
         self._require_training()
         self._tuning.check_idle()
+        self._usage.end_waiting()
         responding = self._tuning.responding()
         self._usage.check_moved(responding)
         sample = self._drawn(self.draw, batch, like, differentiable=False)
@@ -210,6 +209,8 @@ class SelfTuner(Trainer):
         self._tuning.passes += 1
         if any(r.response.V.grad is not None for r in responding):
             self._check_responses()
+        elif not self._compiled:
+            self._usage.await_backward(responding)
 
     def _applied(self, sample: HyperSample, responding: list[Responding]) -> AbstractContextManager[dict[str, Tensor]]:
         """The sample in force for the model."""
@@ -223,6 +224,7 @@ class SelfTuner(Trainer):
         ``sample`` of another piece of the same batch, its draw is used again.
         """
         self._tuning.check_idle()
+        self._usage.end_waiting()
         responding = self._tuning.responding()
         with evaluating(self.model), frozen(self.model), self._differentiable(), self._processes.unsynchronised():
             drawn = self._drawn(self.valid_draw, batch, sample, differentiable=True)
@@ -434,12 +436,18 @@ class SelfTuner(Trainer):
     def _check_responses(self) -> None:
         self._usage.check_responses(self._tuning.responding(), per_example=self.draw == "example")
 
+    def _hook(self) -> None:
+        super()._hook()
+        for one in self.optimizers:
+            one.register_step_pre_hook(weakly(self._before_weight_step))
+
     def _before_weight_step(self) -> None:
         if self._sample is not None:
             raise RuntimeError(
                 "an optimizer of the weights steps inside `with tuner.tuning(batch)`, where weights are frozen: step "
                 "after `with tuner.training(batch)`; λ moves by tuner.step()"
             )
+        self._usage.end_waiting()
 
     def _count_step(self) -> None:
         if self._passes == self._tuning.passes:

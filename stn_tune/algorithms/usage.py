@@ -9,11 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from stn_tune.errors import ConversionError, UnusedError
 from stn_tune.hyper import HyperSample
 from stn_tune.nn.response import Responding, SelfTuning
 from stn_tune.training import moved_by
+
+
+def _refuse_to_recompute(*_: Any) -> None:
+    if torch._C._current_graph_task_id() != -1:  # as torch.utils.checkpoint asks: is a backward pass under way?
+        raise RuntimeError(
+            "the backward pass computes activations again (torch.utils.checkpoint), but no longer at λ+ε: call "
+            "loss.backward() within the `with`, as in `with tuner.training(batch)`"
+        )
 
 
 class Usage:
@@ -27,6 +36,10 @@ class Usage:
         """Whether a backward pass has reached the responses."""
         self._moved: set[int] = set()
         self._trained: set[str] | None = None
+        self._awaiting: list[RemovableHandle] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_moved": set(), "_awaiting": []}  # ids of parameters: a copy has others
 
     def check_moved(self, responding: Sequence[Responding]) -> None:
         """A module that was replaced after the optimizer was built would not be trained."""
@@ -52,6 +65,18 @@ class Usage:
                 )
         self._trained = {r.path for r in responding if r.response.V.grad is not None}
         self.checked = True
+
+    def await_backward(self, responding: Sequence[Responding]) -> None:
+        """The backward pass comes after the step: what it computes again would be computed at other weights."""
+        if not self.checked:
+            modules = dict.fromkeys(place.module for r in responding for place in r.places)
+            self._awaiting = [module.register_forward_pre_hook(_refuse_to_recompute) for module in modules]
+
+    def end_waiting(self) -> None:
+        """Forward passes are those of another step."""
+        for handle in self._awaiting:
+            handle.remove()
+        self._awaiting = []
 
     def warn_of_lost(self, loss: Tensor, shared: Mapping[str, Tensor]) -> None:
         """In the first hyperparameter step: what responds in training should do so in validation."""

@@ -73,9 +73,9 @@ def self_tune(
     """
     there = self_tuning_of(model)
     if there is not None:
-        if there.hyper is hyper:
-            return model
-        raise ConversionError(f"{type(model).__name__} is self-tuned already, with another Hyper: release(model) first")
+        options = {"bind": bind, "include": include, "exclude": exclude, "batch_dim": batch_dim, "fold": fold}
+        _require_the_same(model, there, hyper, [name for name, given in options.items() if given])
+        return model
     _refuse_distributed(model)
     match = _Patterns(model, include=include, exclude=exclude, batch_dim=batch_dim or {}, fold=fold or {})
     reasons = plan(model, match)
@@ -102,6 +102,22 @@ def self_tune(
 
     log.info("%s", describe(model))
     return model
+
+
+def _require_the_same(model: nn.Module, there: SelfTuning, hyper: Hyper, options: Sequence[str]) -> None:
+    """A model that is self-tuned already stays as it is, if that is what is asked for."""
+    name = type(model).__name__
+    if there.hyper is not hyper:
+        raise ConversionError(f"{name} is self-tuned already, with another Hyper: release(model) first")
+    part = {id(p) for p in there.model.parameters()}
+    if any(id(p) not in part for p in model.parameters()):
+        path = next(path for path, module in model.named_modules() if module is there.model)
+        raise ConversionError(
+            f"{path} is self-tuned already, but not the whole {name}: release the part, and self_tune the whole, with "
+            f"exclude=[...] for what should not respond"
+        )
+    if options:
+        raise ConversionError(f"{name} is self-tuned already: {', '.join(options)} has no effect; release(model) first")
 
 
 def _refuse_distributed(model: nn.Module) -> None:

@@ -37,11 +37,18 @@ class Response(nn.Module):
     def __init__(self, like: Tensor, n: int, axis: int = 0, fan_in: int | None = None):
         super().__init__()
         rows = like.shape[axis] if like.dim() else 1
-        bound = 1 / math.sqrt(fan_in or max(1, like.numel() // rows))
         self.axis = axis
+        self._bound = 1 / math.sqrt(fan_in or max(1, like.numel() // rows))
         self._memory = Memory()
-        self.U = nn.Parameter(torch.empty_like(like, requires_grad=False).uniform_(-bound, bound))
-        self.V = nn.Parameter(torch.empty(rows, n, dtype=like.dtype, device=like.device).normal_(std=0.01))
+        self.U = nn.Parameter(torch.empty_like(like, requires_grad=False))
+        self.V = nn.Parameter(torch.empty(rows, n, dtype=like.dtype, device=like.device))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Fresh U and V, as torch's modules have fresh weights: after ``to_empty`` they have no values."""
+        self.U.uniform_(-self._bound, self._bound)
+        self.V.normal_(std=0.01)
 
     def extra_repr(self) -> str:
         """The shapes of U and V."""

@@ -7,6 +7,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+OF_SCHEDULERS = ("initial_lr", "max_lr", "min_lr")
+"""Learning rates that schedulers keep in an optimizer's groups."""
+
 
 def group_settings(optimizer: Optimizer) -> list[dict[str, Any]]:
     """What an optimizer was made with, per group of parameters: its learning rate, weight decay, momentum."""
@@ -27,11 +30,13 @@ def apply_new_settings(
                 group["lr"] = group["lr"] * ratio if o["lr"] else n["lr"]
             elif n[key] != o.get(key):
                 group[key] = n[key]
-        if "initial_lr" in group:
-            group["initial_lr"] *= ratio
+        for key in OF_SCHEDULERS:
+            if key in group and key not in n:
+                group[key] *= ratio
     pending: list[Any] = [scheduler]
     while pending:
         one = pending.pop()
-        if hasattr(one, "base_lrs"):
-            one.base_lrs = [lr * ratio for lr, ratio in zip(one.base_lrs, ratios, strict=True)]
+        for key in ("base_lrs", "max_lrs"):
+            if hasattr(one, key):
+                setattr(one, key, [lr * ratio for lr, ratio in zip(getattr(one, key), ratios, strict=True)])
         pending += getattr(one, "_schedulers", [])

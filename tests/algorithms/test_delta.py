@@ -124,6 +124,33 @@ def test_weights_are_trained_as_in_a_plain_network():
     assert response.U.grad is not None
 
 
+@pytest.mark.parametrize("first", ["weights", "responses"])
+def test_uncentred_weights_follow_responses_that_another_optimizer_moves(first):
+    def trained(split):
+        torch.manual_seed(1)
+        hyper = stn.Hyper({"a": tune.uniform(0, 1), "b": tune.loguniform(1e-3, 1)}, scale=0.4).double()
+        model = stn.self_tune(Pictures().double(), hyper)
+        responses = list(required(model).responses.parameters())
+        own = {id(p) for p in responses}
+        weights = [p for p in model.parameters() if id(p) not in own]
+        groups = split(weights, responses)
+        optimizers = [torch.optim.SGD(group, lr=0.1, momentum=0.9) for group in groups]
+        tuner = stn.SelfTuner(model, hyper, optimizers, algorithm="delta", centred=False)
+        with torch.no_grad():
+            for r in required(model).responding():
+                r.response.V.normal_()
+            hyper.lam += 0.5
+        torch.manual_seed(2)
+        for _ in range(3):
+            tuner.train_step(loss, torch.randn(3, 2, 5, 5).double())
+        return {name: p.detach() for name, p in model.named_parameters()}
+
+    together = trained(lambda weights, responses: [weights + responses])
+    apart = trained(lambda weights, responses: [weights, responses][:: 1 if first == "weights" else -1])
+    for name, p in together.items():
+        torch.testing.assert_close(apart[name], p, rtol=1e-12, atol=1e-12)
+
+
 def test_uncentred_is_the_explicit_parametrisation():
     """W₀ + V(λ+ε − λ₀) ⊙ U with plain SGD on W₀, U and V, against what the tuner does to the weights at λ."""
     tuner, x = made("pictures", centred=False, separate=False)

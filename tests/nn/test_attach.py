@@ -540,6 +540,41 @@ def test_what_cannot_be_done_gets_one_line_and_nothing_is_changed(hyper, module,
     assert reads == [dict(m.reads) for m in module.modules() if isinstance(m, stn.nn.regularizers.Reader)]
 
 
+def test_a_model_with_a_self_tuned_part_is_refused(hyper):
+    part = stn.self_tune(nn.Sequential(nn.Linear(2, 3)), hyper)
+    with pytest.raises(stn.ConversionError, match=r"0 is self-tuned already, but not the whole Sequential: release"):
+        stn.self_tune(nn.Sequential(part, nn.Linear(3, 2)), hyper)
+
+
+def test_options_for_a_model_that_is_self_tuned_already_are_refused(hyper):
+    model = stn.self_tune(nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.1)), hyper)
+    assert stn.self_tune(model, hyper) is model
+    for options in ({"bind": {"1": "rate"}}, {"exclude": ["0"]}):
+        with pytest.raises(stn.ConversionError, match=rf"self-tuned already: {next(iter(options))} has no effect; rel"):
+            stn.self_tune(model, hyper, **options)
+
+
+def test_a_model_made_on_the_meta_device_gets_fresh_responses_by_reset_parameters(hyper):
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(4, 3), nn.Conv2d(2, 3, 3))
+    stn.self_tune(model, hyper)
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(torch.nan)
+    for module in model.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    torch.manual_seed(0)
+    for r in required(model).responding():
+        weight, rows = r.weight, len(r.response.V)
+        bound = (weight.numel() // rows) ** -0.5 if weight.dim() > 1 else None
+        assert r.response.V.isfinite().all()
+        assert 0 < r.response.V.std() < 0.1
+        assert r.response.U.isfinite().all()
+        assert bound is None or 0.2 * bound < r.response.U.abs().max() <= bound
+
+
 def test_options_that_are_no_lists(hyper):
     with pytest.raises(TypeError, match=r"exclude is 'head'; it must be a list of paths or globs, such as \['head'\]"):
         stn.self_tune(nn.Linear(2, 2), hyper, exclude="head")

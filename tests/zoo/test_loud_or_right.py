@@ -387,6 +387,36 @@ class TestCrashed:
             tuner.train_step(decay_loss, case.batch())
         one_line(error)
 
+    @pytest.mark.parametrize("reentrant", [False, True])
+    @pytest.mark.parametrize("algorithm", ["stn", "delta"])
+    def test_a_backward_pass_after_the_step_cannot_compute_activations_again(self, algorithm, reentrant):
+        """At λ, and not at λ+ε, they would give other gradients."""
+        tuner, batch = tuner_of(Checkpointed(reentrant), algorithm=algorithm), vectors()
+        pass_of = tuner.training if algorithm == "stn" else tuner.responding
+        with pass_of(batch) as hp:
+            loss = plain_loss(tuner.model, batch, hp)
+        with pytest.raises(RuntimeError, match=r"no longer at λ\+ε: call loss.backward\(\) within") as error:
+            loss.backward()
+        one_line(error)
+        tuner.optimizer.zero_grad()
+        if not reentrant:
+            steps(tuner)
+
+    def test_a_backward_pass_after_the_step_is_right_without_checkpoints(self):
+        tuner, batch = tuner_of(), vectors()
+        found = []
+        for inside in (False, True):
+            tuner.optimizer.zero_grad()
+            torch.manual_seed(0)
+            with tuner.training(batch, tuner.hyper.sample_at(torch.ones(1))) as hp:
+                loss = decay_loss(tuner.model, batch, hp)
+                if inside:
+                    loss.backward()
+            if not inside:
+                loss.backward()
+            found.append([p.grad.clone() for p in tuner.model.parameters() if p.grad is not None])
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
     def test_reentrant_checkpoints_in_eval_mode_say_what_works(self):
         class Always(nn.Module):
             def __init__(self):
