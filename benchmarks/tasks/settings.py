@@ -18,6 +18,8 @@ from stn_tune.errors import SpaceError, unknown
 from stn_tune.numbers import is_finite
 
 KINDS = ("uniform", "loguniform", "randint")
+LONGEST = 400
+"""Characters of KEY=VALUE on the command line."""
 S = TypeVar("S")
 
 
@@ -153,7 +155,6 @@ def read_settings(task: str, preset: str, overrides: Sequence[str] = ()) -> dict
     known = sorted({*setting_names(task), *(f.name for f in fields(Settings))})
     for text in overrides:
         key, value = read_assignment(text, "--set")
-        text = text if len(text) <= 200 else f"{text[:200]}…"
         *tables, last = key.split(".")
         where = data
         for table in tables:
@@ -178,6 +179,8 @@ def _fields_of(tables: Sequence[str]) -> list[str]:
 
 def read_assignment(text: str, option: str) -> tuple[str, Any]:
     """``KEY=VALUE`` from the command line; the value is read as TOML, bare words as strings, ``none`` as None."""
+    if len(text) > LONGEST:
+        raise SettingsError(f"{option} {text[:40]!r}… has {len(text)} characters; at most {LONGEST} are read")
     if not text.isprintable():
         raise SettingsError(f"{option} {text!r}: write KEY=VALUE in one line, without control characters")
     key, equals, raw = text.partition("=")
