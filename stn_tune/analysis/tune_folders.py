@@ -81,7 +81,7 @@ def numbered_names(names: Iterable[str]) -> list[str]:
     pattern = (before[0].replace(".", r"\.") if before else "") + r"(\d+)$"
     return [
         f"{stem}{numbers[0]}, {stem}{numbers[1]} and so on count as methods of their own, with one run each: if the "
-        f"number in their names is the seed, give --seed '{pattern}' (in Python: seed=)"
+        f"number in their names is the seed, give --seed='{pattern}' (in Python: seed=)"
     ]
 
 

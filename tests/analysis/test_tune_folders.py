@@ -171,7 +171,7 @@ def test_seeds_in_names_that_nobody_named_are_pointed_out(tmp_path):
         logs.write_trial(tmp_path / name, "t", acc_rows("t"))
     (line,) = load(tmp_path, metric="acc", mode="max").attrs["problems"]
     assert line.startswith("asha-run3, asha-run5 and so on count as methods of their own, with one run each")
-    (rule,) = re.findall(r"--seed '(.*)'", line)
+    (rule,) = re.findall(r"--seed='(.*)'", line)
     (tmp_path / "other7").rename(tmp_path / "other-run7")
     found = load(tmp_path, metric="acc", mode="max", seed=rule)
     assert (set(found["label"]), found.attrs["problems"]) == ({"asha", "tpe", "other"}, [])
