@@ -106,3 +106,13 @@ def test_every_public_name_is_there_and_listed():
 
     with pytest.raises(AttributeError, match="module 'stn_tune' has no attribute 'nothing'"):
         stn_tune.nothing  # noqa: B018
+
+
+def test_rays_side_is_there_under_its_own_name_too():
+    import stn_tune
+    from stn_tune import raytune
+
+    for name in raytune.__all__:
+        assert getattr(raytune, name) is getattr(stn_tune, name)
+    with pytest.raises(AttributeError, match=r"module 'stn_tune.raytune' has no attribute 'nothing'"):
+        raytune.nothing  # noqa: B018

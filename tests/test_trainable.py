@@ -561,7 +561,7 @@ class TestStream:
 def test_batches_of_any_shape_move_to_the_device():
     from collections import namedtuple
 
-    from stn_tune.raytune.trainables import move
+    from stn_tune.raytune.task_trainable import move
 
     Point = namedtuple("Point", "x y")
     x = torch.zeros(2)

@@ -412,6 +412,11 @@ class SelfTuner(Trainer):
 
     def _load(self, state: Mapping[str, Any]) -> None:
         history = History.from_state(state["schedule"])
+        if history.algorithm not in (None, self.options.algorithm):
+            raise ValueError(
+                f"the saved state is of algorithm {history.algorithm!r}, but this tuner is {self.options.algorithm!r}: "
+                f"go on with SelfTuner(..., algorithm={history.algorithm!r})"
+            )
         super()._load(state)
         self.hyper_optimizer.load_state_dict(state["hyper_optimizer"])
         self.scale_optimizer.load_state_dict(state["scale_optimizer"])

@@ -108,6 +108,18 @@ class AlgorithmSuite:
         for key, value in whole.model.state_dict().items():
             assert not isinstance(value, Tensor) or torch.equal(value, resumed.model.state_dict()[key]), key
 
+    def test_a_state_of_another_algorithm_is_refused(self) -> None:
+        """In one line, and nothing is changed."""
+        tuner = self.tuner()
+        self.run(tuner, 0, 2)
+        other = tuner.state_dict()
+        other["schedule"] = {**other["schedule"], "algorithm": "another"}
+        before = copy.deepcopy(tuner.state_dict())
+        with pytest.raises(ValueError, match=f"is of algorithm 'another', but this tuner is '{self.algorithm}'"):
+            tuner.load_state_dict(other)
+        for key, value in before["model"].items():
+            assert not isinstance(value, Tensor) or torch.equal(value, tuner.model.state_dict()[key]), key
+
     def test_outside_of_steps_the_model_is_plain(self) -> None:
         """A plain network that loads the weights computes the same."""
         tuner = self.tuner()
