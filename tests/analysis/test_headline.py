@@ -57,7 +57,7 @@ def test_who_was_there_before_the_reference_is_named(tmp_path):
 def test_who_is_level_is_named(tmp_path):
     finals = {"stn": [1.0, 1.1, 1.05, 1.02], "pbt": [1.02, 1.08, 1.07, 1.02], "grid": [2.0, 2.1, 2.05, 2.03]}
     said = found(tmp_path, finals)
-    assert said.claim.endswith("; its lead over PBT is not significant.")
+    assert said.claim.endswith(", significantly ahead of grid search; its lead over PBT is not significant.")
     assert "STN is significantly ahead of grid search (p < 0.001)." in said.details
 
 

@@ -150,7 +150,8 @@ class _Race:
             return f"No method is significantly ahead{self.place}: {name} has the {self.end} mean {self.noun}, {value}."
         says = {"is not significant": self.level, "cannot be tested": self.untested}
         rest = "; ".join(f"its lead over {self.titles(which)} {what}" for what, which in says.items() if which)
-        return f"{name} has the {self.end} mean {self.noun}{self.place}: {value}; {rest}."
+        ahead = f"{value}, significantly ahead of {self.titles(self.ahead)}"
+        return f"{name} has the {self.end} mean {self.noun}{self.place}: {ahead}; {rest}."
 
     def details(self) -> list[str]:
         """Who comes next, and what was tested."""
