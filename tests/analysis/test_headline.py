@@ -170,7 +170,7 @@ def test_seeds_that_are_not_shared_are_not_called_few(tmp_path):
 def test_seeds_that_repeat_one_run_are_not_evidence(tmp_path):
     """Whoever forgets to use the seed gets the same difference every time: a t-test would call it certain."""
     said = found(tmp_path, {"stn": [1.0, 1.0, 1.0], "grid": [1.001, 1.001, 1.001], "pbt": [2.0, 2.1, 2.3]})
-    assert said.claim.endswith("(n = 3); its lead over grid search cannot be tested.")
+    assert said.claim.endswith("(n = 3), significantly ahead of PBT; its lead over grid search cannot be tested.")
     assert "Not tested, because every seed gives the same difference to STN: grid search." in said.details
 
 

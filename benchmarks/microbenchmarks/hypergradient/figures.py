@@ -80,7 +80,8 @@ def draw_gradients(frame: pd.DataFrame) -> Picture:
         ax.axline((0.0, 0.0), slope=1.0, color=GREY, lw=0.9, ls=":")
         ax.set(xlim=limits[0], ylim=limits[1])
         doubt = "" if group["conclusive"].all() else "\ntruth too uncertain to conclude"
-        ax.set_title(f"{NAMES.get(variant, variant)}, seed {seed}, epoch {epoch}\ncosine {number(group['cosine'].iloc[0], 2)}{doubt}")
+        name = NAMES.get(variant, variant)
+        ax.set_title(f"{name}, seed {seed}, epoch {epoch}\ncosine {number(group['cosine'].iloc[0], 2)}{doubt}")
         ax.locator_params(axis="x", nbins=3)
         ax.set_xlabel("truth, ∂F/∂λ")
         ax.set_ylabel("estimate")
