@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from stn_tune import analysis as analysis
     from stn_tune import augment as augment
     from stn_tune import nn as nn
-    from stn_tune.algorithms.delta import DeltaOptions as DeltaOptions
-    from stn_tune.algorithms.stn import STNOptions as STNOptions
+    from stn_tune.algorithms.options import DeltaOptions as DeltaOptions
+    from stn_tune.algorithms.options import STNOptions as STNOptions
     from stn_tune.algorithms.tuner import SelfTuner as SelfTuner
     from stn_tune.domains import positive as positive
     from stn_tune.domains import real as real
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
-    "algorithms.delta": ("DeltaOptions",),
-    "algorithms.stn": ("STNOptions",),
+    "algorithms.options": ("DeltaOptions", "STNOptions"),
     "algorithms.tuner": ("SelfTuner",),
     "domains": ("positive", "real"),
     "dry_run": ("Findings", "check"),

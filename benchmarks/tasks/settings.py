@@ -171,7 +171,7 @@ def read_settings(task: str, preset: str, overrides: Sequence[str] = ()) -> dict
 def _fields_of(tables: Sequence[str]) -> list[str]:
     """What may be set in a table: in ``stn``, or in ``space.alpha``."""
     if tables == ["stn"]:
-        from stn_tune.algorithms.registry import option_names
+        from stn_tune.algorithms.options import option_names
 
         return ["algorithm", *option_names()]
     return [f.name for f in fields(Hyperparameter)] if tables[0] == "space" and len(tables) == 2 else []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,65 +13,12 @@ from torch.autograd import forward_ad
 from torch.backends import mkldnn
 from torch.utils._pytree import tree_map_only
 
-from stn_tune.algorithms.options import Options
+from stn_tune.algorithms.options import DeltaOptions
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import HyperSample, Value
 from stn_tune.nn.first_order import dual, first_order, is_dual
 from stn_tune.nn.response import Responding, Response
 from stn_tune.training import Batch, LossFn, checked_loss, copied_buffers, put_back, weakly
-
-
-@dataclass(frozen=True)
-class DeltaOptions(Options):
-    """Options of Δ-STN; each of its differences to the STN can be turned off."""
-
-    algorithm: ClassVar[str] = "delta"
-    """Its name."""
-
-    response_every: int = 2
-    """K: the responses are trained in every K-th weight step."""
-    paired: bool | None = None
-    """Whether a response step has the random numbers of the weight step on the same batch, and its gradient is taken
-    relative to that step's: unbiased, and most of the noise cancels. Needs shared draws; None: where draws are."""
-    damping: float | None = 0.1
-    """In pairs, responses move at the pace at which training itself would move the weights: the gradient of a row of U
-    is divided by ‖σ⊙V‖² + damping, that of V by (‖U‖² + damping) σ², of the same row. None: plain steps."""
-    separate: bool = True
-    """Whether weights are trained at λ and responses in steps of their own; else both together at λ+ε."""
-    linearised: bool = False
-    """Whether responses are trained on the model's output to first order in ε; needs forward-mode derivatives."""
-    centred: bool = True
-    """Whether responses are a function of λ+ε − λ; else of λ+ε − λ₀, the offset from where λ started."""
-    follow: bool = False
-    """Whether weights take up their response when λ moves; else they follow by their own training alone."""
-
-    def check(self) -> None:
-        """Those of every algorithm, K, and pairs."""
-        super().check()
-        self.require_at_least(1, "response_every")
-        if self.damping is not None:
-            self.require_positive("damping")
-        if self.paired is not None and not isinstance(self.paired, bool):
-            raise ValueError(f"paired is {self.paired!r}; it must be true, false or none")
-        if self.paired and (self.draw != "batch" or not self.separate):
-            raise ValueError("paired is True; it needs draw='batch' and separate=True")
-
-    @property
-    def in_pairs(self) -> bool:
-        """Whether response steps are paired with weight steps."""
-        return self.separate and self.draw == "batch" if self.paired is None else self.paired
-
-
-class DeltaKeywords(TypedDict, total=False):
-    """What :class:`DeltaOptions` adds, as typed keyword arguments."""
-
-    response_every: int
-    paired: bool | None
-    damping: float | None
-    separate: bool
-    linearised: bool
-    centred: bool
-    follow: bool
 
 
 class DeltaSTN(SelfTuner):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from stn_tune.algorithms.delta import DeltaKeywords, DeltaSTN
-from stn_tune.algorithms.options import OptionKeywords, Options, TunerKeywords
+from stn_tune.algorithms.delta import DeltaSTN
+from stn_tune.algorithms.options import DeltaKeywords, OptionKeywords, Options, TunerKeywords
 from stn_tune.algorithms.stn import STN
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.errors import unknown
@@ -40,8 +39,3 @@ def options_of(keywords: Mapping[str, Any]) -> Options:
     """The options of the algorithm that ``keywords["algorithm"]`` names, Algorithm 1 by default; checked."""
     own = dict(keywords)
     return algorithm_named(own.pop("algorithm", "stn")).options_type.of(own)
-
-
-def option_names() -> list[str]:
-    """The options that at least one algorithm has."""
-    return list(dict.fromkeys(f.name for tuner in ALGORITHMS.values() for f in fields(tuner.options_type)))

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from stn_tune.algorithms.options import Options
+from stn_tune.algorithms.options import STNOptions
 from stn_tune.algorithms.tuner import SelfTuner
-
-
-@dataclass(frozen=True)
-class STNOptions(Options):
-    """Options of Algorithm 1: those that every algorithm has."""
-
-    algorithm: ClassVar[str] = "stn"
-    """Its name."""
 
 
 class STN(SelfTuner):

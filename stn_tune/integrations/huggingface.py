@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from stn_tune import rng
 from stn_tune.algorithms.checks import checked_tuning
-from stn_tune.algorithms.registry import option_names
+from stn_tune.algorithms.options import option_names
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.checkpoint import load_state, save_state
 from stn_tune.hyper import Hyper, Value

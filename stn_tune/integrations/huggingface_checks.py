@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from stn_tune.algorithms.delta import DeltaOptions
+from stn_tune.algorithms.options import DeltaOptions
 from stn_tune.algorithms.registry import algorithm_named
 from stn_tune.nn.response import self_tuning_of
 

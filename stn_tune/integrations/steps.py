@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from stn_tune.algorithms.delta import DeltaOptions
+from stn_tune.algorithms.options import DeltaOptions
 from stn_tune.algorithms.tuner import SelfTuner
 from stn_tune.hyper import HyperSample
 from stn_tune.nn.response import required

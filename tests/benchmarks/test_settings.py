@@ -11,7 +11,7 @@ from benchmarks.tasks.images import ImageSettings
 from benchmarks.tasks.language import LanguageSettings
 from benchmarks.tasks.settings import Settings, load_settings
 from stn_tune import HyperSpace
-from stn_tune.algorithms.delta import DeltaOptions
+from stn_tune.algorithms.options import DeltaOptions
 from stn_tune.algorithms.registry import options_of
 
 
