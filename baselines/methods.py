@@ -238,8 +238,8 @@ def sinusoid_noise(step: int, *, amplitude: float, period: int) -> float:
 
 
 ORANGE, BLUE, GREEN, PINK = "#D55E00", "#0072B2", "#009E73", "#CC79A7"
-AMBER, SKY, BLACK, BROWN = "#E69F00", "#56B4E9", "#000000", "#8C6D1F"
-"""Okabe and Ito's colours, with a brown in place of the yellow, which is too pale on white."""
+AMBER, SKY, BLACK, BROWN, WINE = "#E69F00", "#56B4E9", "#000000", "#8C6D1F", "#882255"
+"""Okabe and Ito's colours, with a brown in place of the yellow, which is too pale on white; and a red for a ninth."""
 
 
 def _info(name: str, title: str, summary: str, colour: str, dash: str = "solid", **about: Any) -> MethodInfo:
@@ -271,7 +271,7 @@ _ENTRIES = [
     ),
     Method(
         delta,
-        _info("delta", "Δ-STN", "a Δ-STN: weights and responses are trained in separate steps", BROWN, "dotted"),
+        _info("delta", "Δ-STN", "a Δ-STN: weights and responses are trained in separate steps", WINE, "dotted"),
         online=True,
     ),
     Method(

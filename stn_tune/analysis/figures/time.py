@@ -18,7 +18,7 @@ from stn_tune.analysis.results import Results
 from stn_tune.analysis.selection import literal, metric_title, title_of
 from stn_tune.analysis.stats import floats
 from stn_tune.errors import MissingData
-from stn_tune.plotting import GREY, LineEnd, asks_for_log, label_ends, look, panels
+from stn_tune.plotting import GREY, LineEnd, asks_for_log, is_narrow, label_ends, look, panels
 from stn_tune.record import Style
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def draw(frame: pd.DataFrame) -> Picture:
         part.attrs = frame.attrs
         said, ends = draw_lines(part, ax)
         ax.set_xlabel(wrapped(frame.attrs["xlabel"]))
+        if is_narrow():
+            ax.locator_params(axis="x", nbins=4)
         ax.set_ylabel(ylabel)
         about += said
         labelled.append((ax, ends))

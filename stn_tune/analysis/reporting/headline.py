@@ -19,6 +19,8 @@ from stn_tune.analysis.tables import Table, with_intervals
 LEVEL = 0.95
 SIGNIFICANT = 0.05
 """Of p-values after Holm's correction."""
+FEW = 3
+"""So many methods are named rather than called all others: a reader should see how many there are."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ class _Race:
             return f"{name} has the {self.end} {self.noun}{self.place}: {value}{why}."
         if not self.level and not self.untested:
             which = f"{name} reaches the {self.end} {self.noun}{self.place}"
-            return f"{which}: {value}, significantly ahead of every other method."
+            others = self.titles(self.ahead) if len(self.ahead) <= FEW else "every other method"
+            return f"{which}: {value}, significantly ahead of {others}."
         if not self.ahead:
             return f"No method is significantly ahead{self.place}: {name} has the {self.end} mean {self.noun}, {value}."
         says = {"is not significant": self.level, "cannot be tested": self.untested}
